@@ -1,0 +1,4 @@
+//! Countersign runs AI agents whose important actions wait for a human.
+
+pub mod session;
+pub mod store;

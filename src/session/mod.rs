@@ -1,0 +1,5 @@
+//! The domain.
+
+pub mod call;
+pub mod content;
+pub mod id;

@@ -1,0 +1,301 @@
+//! The store's port: what durability means here, and nothing about what is kept.
+//!
+//! A store appends a batch to one session's log at an expected head, all or nothing; it reads logs,
+//! keeps entries (small indexed rows that stand for something in a log) and numbers every group of
+//! commits, so that changes of entries can be followed in commit order. It does not know what an
+//! approval, a call or an invocation is: bytes are opaque, and states, tags and keys are texts.
+//!
+//! Invariants, held by `tests/store`:
+//! * An acknowledged append is on the disk (memory: in the maps) before it is acknowledged.
+//! * Positions of a log are 1, 2, 3 ... without a hole; so are sequences of its events.
+//! * A batch repeated with its id answers `Repeated` and changes nothing.
+//! * A refused batch (`Conflict`, `Exists`, `RequestSeen`) changes nothing.
+//! * Feed numbers are in commit order: who has read up to a number has seen all below it.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use crate::session::id::{Principal, RequestId, SessionUid};
+
+pub mod memory;
+pub mod sqlite;
+
+/// Most rows that one read returns.
+pub const MAX_READ_ROWS: usize = 1024;
+
+/// Most entries that one query or feed page returns.
+pub const MAX_ENTRIES: usize = 1000;
+
+/// How many tags an entry can be found by.
+pub const TAGS: usize = 3;
+
+/// One record of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// 1, 2, 3 ... in its session.
+    pub position: u64,
+    /// The event's sequence, 1, 2, 3 ... in its session; 0 for a record that is no event.
+    pub sequence: u64,
+    /// The stored form, opaque here.
+    pub bytes: Vec<u8>,
+}
+
+/// A kind of entry, such as `session`, `call`, `invocation`, `owner`.
+pub type Kind = &'static str;
+
+/// A small indexed row that stands for something in a log; written with the log's batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What it stands for.
+    pub kind: Kind,
+    /// Unique within the kind.
+    pub id: String,
+    /// Its state, to be filtered by.
+    pub state: String,
+    /// When it is due, in microseconds since 1970; `Store::due` finds it from then on.
+    pub due: Option<u64>,
+    /// Order in lists, before the id.
+    pub order: String,
+    /// What it can be found by; unused ones are empty.
+    pub tags: [String; TAGS],
+    /// The content, opaque here.
+    pub bytes: Vec<u8>,
+}
+
+/// What a batch does to an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryWrite {
+    /// Creates it; the whole batch is refused as `Exists` if there is one (tombstones are none).
+    Create(Entry),
+    /// Creates or replaces it.
+    Put(Entry),
+    /// Removes it; a tombstone stays in the feed. Of a missing one: nothing.
+    Remove {
+        /// Kind of the entry.
+        kind: Kind,
+        /// Id of the entry.
+        id: String,
+    },
+}
+
+/// An entry as the store has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The entry; of a removed one kind, id, order and tags are what they were, bytes are empty.
+    pub entry: Entry,
+    /// The session whose batch wrote it last.
+    pub uid: SessionUid,
+    /// The feed number of its last change.
+    pub feed: u64,
+    /// The feed number of its creation (a creation over a tombstone counts anew).
+    pub born: u64,
+    /// Removed: this is a tombstone.
+    pub removed: bool,
+}
+
+/// A change of a value that several sessions share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedWrite {
+    /// Whose value: an app's or a user's, as the caller spells scopes.
+    pub scope: String,
+    /// The key.
+    pub key: String,
+    /// The new value; none removes it.
+    pub value: Option<Vec<u8>>,
+}
+
+/// A mark by which a repeated request is known, written with what the request did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Who asked.
+    pub principal: Principal,
+    /// What was asked for: the RPC's name.
+    pub method: String,
+    /// The caller's mark.
+    pub id: RequestId,
+    /// Digest of the request's body.
+    pub digest: String,
+    /// What came of it, opaque here.
+    pub outcome: Vec<u8>,
+}
+
+/// What was recorded for a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Digest of the body of the request that was recorded.
+    pub digest: String,
+    /// What came of it.
+    pub outcome: Vec<u8>,
+}
+
+/// One atomic change of one session and of what stands beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Names the batch for a repeat; 16 bytes of a UUID.
+    pub id: [u8; 16],
+    /// The session whose log is appended to. A log begins with its first batch, at head 0.
+    pub uid: SessionUid,
+    /// The head that the decision was made on: the last position.
+    pub expected: u64,
+    /// The records, at `expected + 1` and on, without a hole. May be empty (entries alone).
+    pub rows: Vec<Row>,
+    /// Changes of entries, in order.
+    pub entries: Vec<EntryWrite>,
+    /// A fold of the log at the batch's last position, which replaces the one before.
+    pub snapshot: Option<Vec<u8>>,
+    /// Changes of shared values.
+    pub shared: Vec<SharedWrite>,
+    /// The request that this batch carries out. If one is recorded already: `RequestSeen`.
+    pub request: Option<Request>,
+    /// Removes the log, its snapshot and every entry that this session wrote, after the rest of the
+    /// batch was checked; rows must be empty. The uid can never be appended to again.
+    pub delete: bool,
+}
+
+/// What came of an append that reached the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Appended {
+    /// Written and durable.
+    Done {
+        /// The feed number of the group that it was committed with.
+        feed: u64,
+    },
+    /// The same batch (by id) had been written before; nothing was changed.
+    Repeated,
+    /// The log's head is another; nothing was changed.
+    Conflict {
+        /// The head as it is; 0 also for a log that was deleted or never begun.
+        head: u64,
+    },
+    /// An entry to be created is there already; nothing was changed.
+    Exists {
+        /// Kind of the entry.
+        kind: Kind,
+        /// Id of the entry.
+        id: String,
+    },
+    /// The request was recorded before; nothing was changed.
+    RequestSeen(Recorded),
+}
+
+/// What a log's reader begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Opened {
+    /// The last position of the log.
+    pub head: u64,
+    /// Position and bytes of the newest snapshot.
+    pub snapshot: Option<(u64, Vec<u8>)>,
+    /// The records after the snapshot, at most `MAX_READ_ROWS`; `read` goes on.
+    pub rows: Vec<Row>,
+}
+
+/// Which events of a log to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Events {
+    /// Those after a sequence, oldest first.
+    After(u64),
+    /// The last ones, oldest first.
+    Last,
+}
+
+/// Which entries a list wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The kind.
+    pub kind: Kind,
+    /// Wanted value of each tag; none: any.
+    pub tags: [Option<String>; TAGS],
+    /// Wanted states; empty: any.
+    pub states: Vec<String>,
+    /// Go on behind this (order, id).
+    pub after: Option<(String, String)>,
+    /// Newest order first.
+    pub descending: bool,
+    /// At most so many, and at most `MAX_ENTRIES`.
+    pub limit: usize,
+}
+
+/// A page of changes of entries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// The entries in order of their last change, each once, as they are now.
+    pub entries: Vec<Stored>,
+    /// Ask again after this: all changes up to it are in this page or before it.
+    pub upto: u64,
+    /// There is more already.
+    pub more: bool,
+}
+
+/// Values that sessions share, by scope and key.
+pub type Shared = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
+
+/// The store failed. Refusals are no errors: they are answers (`Appended`).
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing was written, and the request can be made again.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// Too much waits for the store already; nothing was written.
+    #[error("too many appends wait for the store")]
+    Overloaded,
+    /// Whether it was written is not known: repeat the same batch until the answer is another.
+    #[error("it is not known whether the store wrote: {0}")]
+    Unknown(String),
+    /// What was read cannot be what was written.
+    #[error("the store holds what nobody wrote: {0}")]
+    Corrupt(String),
+}
+
+/// A durable home of logs.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The store's clock, in microseconds since 1970. Deadlines and timestamps are measured by it.
+    fn now(&self) -> u64;
+
+    /// Writes a batch, all or nothing, and durable when this returns `Done`.
+    async fn append(&self, batch: Batch) -> Result<Appended, Error>;
+
+    /// Snapshot and records of a log; none if it was never begun or is deleted.
+    async fn open(&self, uid: &SessionUid) -> Result<Option<Opened>, Error>;
+
+    /// Records after a position, oldest first, at most `limit` and `MAX_READ_ROWS`. Of a log that is
+    /// not there: none.
+    async fn read(&self, uid: &SessionUid, after: u64, limit: usize) -> Result<Vec<Row>, Error>;
+
+    /// Records that are events, oldest first, at most `limit` and `MAX_READ_ROWS`.
+    async fn events(&self, uid: &SessionUid, which: Events, limit: usize)
+    -> Result<Vec<Row>, Error>;
+
+    /// One entry; none if it is not there or is removed.
+    async fn entry(&self, kind: Kind, id: &str) -> Result<Option<Stored>, Error>;
+
+    /// A page of entries that are not removed, in (order, id), with the feed number of the moment:
+    /// every change up to it is in the page.
+    async fn list(&self, query: Query) -> Result<(Vec<Stored>, u64), Error>;
+
+    /// Entries whose due time is at or before `now`, earliest first.
+    async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error>;
+
+    /// Entries of the kind changed after a feed number, removed ones too.
+    async fn changes(&self, kind: Kind, after: u64, limit: usize) -> Result<Changes, Error>;
+
+    /// Shared values of these scopes; a scope without values is absent.
+    async fn shared(&self, scopes: &[String]) -> Result<Shared, Error>;
+
+    /// What was recorded for a request.
+    async fn request(
+        &self,
+        principal: &Principal,
+        method: &str,
+        id: &RequestId,
+    ) -> Result<Option<Recorded>, Error>;
+
+    /// Forgets requests recorded before, and tombstones made before, this time; a bounded piece of
+    /// work. True: there is more.
+    async fn sweep(&self, before: u64) -> Result<bool, Error>;
+
+    /// Ends when the store has failed in a way after which only a restart tells the truth (a failed
+    /// fsync), with what happened. Never ends otherwise.
+    async fn failed(&self) -> String;
+}
