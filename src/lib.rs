@@ -1,4 +1,6 @@
 //! Countersign runs AI agents whose important actions wait for a human.
 
+pub mod agent;
+pub mod model;
 pub mod session;
 pub mod store;
