@@ -264,8 +264,12 @@ pub trait Store: Send + Sync + 'static {
     async fn read(&self, uid: &SessionUid, after: u64, limit: usize) -> Result<Vec<Row>, Error>;
 
     /// Records that are events, oldest first, at most `limit` and `MAX_READ_ROWS`.
-    async fn events(&self, uid: &SessionUid, which: Events, limit: usize)
-    -> Result<Vec<Row>, Error>;
+    async fn events(
+        &self,
+        uid: &SessionUid,
+        which: Events,
+        limit: usize,
+    ) -> Result<Vec<Row>, Error>;
 
     /// One entry; none if it is not there or is removed.
     async fn entry(&self, kind: Kind, id: &str) -> Result<Option<Stored>, Error>;
