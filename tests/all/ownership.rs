@@ -91,11 +91,7 @@ impl World {
         };
         let uid = id(SessionUid::parse("uid"));
         let mut mint = minted(0, "start");
-        let created = Body::Created {
-            uid,
-            key,
-            state: Object::new(),
-        };
+        let created = Body::Created { uid, key, state: Object::new() };
         let mut draft = Draft::begin(created, TIME, by("user:local"), &mut mint).unwrap();
         draft
             .start(Start {
@@ -115,10 +111,7 @@ impl World {
         let fold = Rc::new(draft.session);
         let log = draft.records.into_iter().map(Rc::new).collect();
         let hands = Hands::new(id(Owner::parse("a")), 1);
-        let drivers = vec![Driver {
-            hands,
-            view: fold.clone(),
-        }];
+        let drivers = vec![Driver { hands, view: fold.clone() }];
         Self {
             log,
             log_hash: 0,
@@ -193,10 +186,7 @@ impl World {
             driver.view = world.fold.clone();
             if taken && claim.is_some() {
                 let hands = Hands::new(driver.hands.owner.clone(), epoch);
-                world.drivers.push(Driver {
-                    hands,
-                    view: world.fold.clone(),
-                });
+                world.drivers.push(Driver { hands, view: world.fold.clone() });
             }
         }
         let driver = &world.drivers[n];
@@ -214,11 +204,7 @@ impl World {
 
     fn body_back(&self, n: usize, key: &BodyKey) -> World {
         let mut world = self.clone();
-        let long = self
-            .fold
-            .calls
-            .get(&key.0)
-            .map(|call| call.spec.behaviour.long_running);
+        let long = self.fold.calls.get(&key.0).map(|call| call.spec.behaviour.long_running);
         let outcome = match long {
             Some(true) if !self.placeholder => Outcome::Nothing,
             _ => Outcome::Value(object(json!({"status": "body"}))),
@@ -235,24 +221,13 @@ impl World {
     fn model_back(&self, n: usize, key: &ModelKey, seen: u64) -> World {
         let mut world = self.clone();
         let hands = &mut world.drivers[n].hands;
-        let first = self
-            .log
-            .iter()
-            .all(|record| !matches!(record.body, Body::Replied { .. }));
+        let first = self.log.iter().all(|record| !matches!(record.body, Body::Replied { .. }));
         let specs = if first { self.calls() } else { Vec::new() };
         let call = |spec: &Spec| {
             let (id, name) = (spec.id.clone(), spec.name.clone());
-            Part::new(Data::FunctionCall(FunctionCall {
-                id,
-                name,
-                args: Object::new(),
-            }))
+            Part::new(Data::FunctionCall(FunctionCall { id, name, args: Object::new() }))
         };
-        let parts = if first {
-            specs.iter().map(call).collect()
-        } else {
-            vec![Part::text("done")]
-        };
+        let parts = if first { specs.iter().map(call).collect() } else { vec![Part::text("done")] };
         let reply = Reply {
             parts,
             calls: specs,
@@ -261,11 +236,7 @@ impl World {
             usage: None,
             event_id: None,
         };
-        hands.back(Done::Model {
-            key: key.clone(),
-            seen,
-            reply: Ok(reply),
-        });
+        hands.back(Done::Model { key: key.clone(), seen, reply: Ok(reply) });
         world
     }
 
@@ -285,10 +256,7 @@ impl World {
             expires_after: Some(std::time::Duration::from_secs(DEADLINE_SECONDS)),
             ..Behaviour::default()
         };
-        let tool = Behaviour {
-            effect: self.effect,
-            ..Behaviour::default()
-        };
+        let tool = Behaviour { effect: self.effect, ..Behaviour::default() };
         vec![spec("held", held), spec("tool", tool)]
     }
 
@@ -352,27 +320,15 @@ impl World {
             }
         }
         draft.claim_if_free(&owner);
-        if draft
-            .session
-            .claim
-            .as_ref()
-            .is_some_and(|c| c.epoch > self.fold.epoch)
-        {
+        if draft.session.claim.as_ref().is_some_and(|c| c.epoch > self.fold.epoch) {
             draft.settle();
         }
-        let claimed = draft
-            .session
-            .claim
-            .clone()
-            .filter(|claim| claim.epoch > self.fold.epoch);
+        let claimed = draft.session.claim.clone().filter(|claim| claim.epoch > self.fold.epoch);
         let records = draft.records;
         world.append(records);
         if let Some(claim) = claimed {
             let hands = Hands::new(claim.owner, claim.epoch);
-            world.drivers.push(Driver {
-                hands,
-                view: world.fold.clone(),
-            });
+            world.drivers.push(Driver { hands, view: world.fold.clone() });
         }
         Some(world.without(outside))
     }
@@ -408,45 +364,23 @@ impl World {
                 assert_eq!(key.2, 1, "a ONCE body was run again");
             }
         }
-        let unknown = self
-            .fold
-            .calls
-            .values()
-            .any(|c| c.held() == Some(Kind::UnknownOutcome));
-        assert!(
-            self.faults || !unknown,
-            "an unknown outcome without a fault"
-        );
-        let sequences: Vec<u64> = self
-            .log
-            .iter()
-            .filter_map(|r| r.body.event())
-            .map(|e| e.sequence)
-            .collect();
+        let unknown = self.fold.calls.values().any(|c| c.held() == Some(Kind::UnknownOutcome));
+        assert!(self.faults || !unknown, "an unknown outcome without a fault");
+        let sequences: Vec<u64> =
+            self.log.iter().filter_map(|r| r.body.event()).map(|e| e.sequence).collect();
         let wanted: Vec<u64> = (1..=sequences.len() as u64).collect();
         assert_eq!(sequences, wanted, "sequences have a hole");
     }
 
     fn at_the_end(&self) {
-        assert!(
-            self.fold.claim.is_none(),
-            "somebody still holds the session: {}",
-            self.story()
-        );
-        assert!(
-            !self.fold.can_move(),
-            "the session could move and nobody moves it"
-        );
+        assert!(self.fold.claim.is_none(), "somebody still holds the session: {}", self.story());
+        assert!(!self.fold.can_move(), "the session could move and nobody moves it");
         let Some(open) = self.fold.invocations.values().next() else {
             self.answers_were_seen();
             return;
         };
         let held = self.fold.held_calls(&open.id);
-        assert!(
-            !held.is_empty(),
-            "an open invocation that waits for nobody: {}",
-            self.story()
-        );
+        assert!(!held.is_empty(), "an open invocation that waits for nobody: {}", self.story());
     }
 
     /// The log, a line a record.
@@ -461,10 +395,8 @@ impl World {
 
     /// Nothing that somebody decided went untold, unless the invocation was cancelled.
     fn answers_were_seen(&self) {
-        let cancelled = self
-            .log
-            .iter()
-            .any(|record| matches!(record.body, Body::CancelRequested { .. }));
+        let cancelled =
+            self.log.iter().any(|record| matches!(record.body, Body::CancelRequested { .. }));
         let answered = self.log.iter().position(|record| {
             matches!(&record.body, Body::Answered { answers, .. } if answers[0].end.is_some())
         });
@@ -476,11 +408,7 @@ impl World {
             .log
             .iter()
             .any(|record| matches!(record.body, Body::Replied { seen, .. } if seen >= position));
-        assert!(
-            seen,
-            "the invocation ended and no prompt had the answer: {}",
-            self.story()
-        );
+        assert!(seen, "the invocation ended and no prompt had the answer: {}", self.story());
     }
 }
 
@@ -495,10 +423,7 @@ fn explore(first: World) -> usize {
             world.at_the_end();
             ends += 1;
         }
-        todo.extend(
-            next.into_iter()
-                .filter(|world| seen.insert(world.fingerprint())),
-        );
+        todo.extend(next.into_iter().filter(|world| seen.insert(world.fingerprint())));
     }
     assert!(ends > 0);
     seen.len()
