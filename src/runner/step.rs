@@ -109,10 +109,7 @@ impl Hands {
         let mut draft = Draft::new(session.clone(), now, by, mint);
         if !self.holds(session) {
             for done in &self.done {
-                if let Done::Body {
-                    outcome: Some(_), ..
-                } = done
-                {
+                if let Done::Body { outcome: Some(_), .. } = done {
                     hand_in(&mut draft, done);
                 }
             }
@@ -129,11 +126,7 @@ impl Hands {
             hand_in(&mut draft, done);
         }
         draft.settle();
-        if draft.records.is_empty() {
-            Decision::Nothing
-        } else {
-            Decision::Append(draft)
-        }
+        if draft.records.is_empty() { Decision::Nothing } else { Decision::Append(draft) }
     }
 
     /// What came back is in the log.
@@ -157,17 +150,9 @@ impl Hands {
         }
         let wanted = |(invocation, _): &ModelKey| {
             session.running.as_ref() == Some(invocation)
-                && session
-                    .invocations
-                    .get(invocation)
-                    .is_some_and(|open| open.ending.is_none())
+                && session.invocations.get(invocation).is_some_and(|open| open.ending.is_none())
         };
-        let gone: Vec<ModelKey> = self
-            .models
-            .keys()
-            .filter(|key| !wanted(key))
-            .cloned()
-            .collect();
+        let gone: Vec<ModelKey> = self.models.keys().filter(|key| !wanted(key)).cloned().collect();
         for key in gone {
             self.models.remove(&key);
             work.abandoned.push(key);
@@ -199,15 +184,11 @@ impl Hands {
     }
 
     fn returned(&self, key: &BodyKey) -> bool {
-        self.done
-            .iter()
-            .any(|done| matches!(done, Done::Body { key: k, .. } if k == key))
+        self.done.iter().any(|done| matches!(done, Done::Body { key: k, .. } if k == key))
     }
 
     fn replied(&self, key: &ModelKey) -> bool {
-        self.done
-            .iter()
-            .any(|done| matches!(done, Done::Model { key: k, .. } if k == key))
+        self.done.iter().any(|done| matches!(done, Done::Model { key: k, .. } if k == key))
     }
 }
 
@@ -221,21 +202,13 @@ fn hand_in(draft: &mut Draft<'_>, done: &Done) {
         } => {
             draft.returned(&call, execution, outcome, state_delta, skip_summarization);
         }
-        Done::Body {
-            key: (call, execution, attempt),
-            outcome: None,
-            ..
-        } => {
+        Done::Body { key: (call, execution, attempt), outcome: None, .. } => {
             let open = draft.session.calls.get(&call);
             if open.is_some_and(|open| (open.execution, open.attempt) == (execution, attempt)) {
                 draft.lose(&call);
             }
         }
-        Done::Model {
-            key: (invocation, frame),
-            seen,
-            reply,
-        } => {
+        Done::Model { key: (invocation, frame), seen, reply } => {
             let open = draft.session.invocations.get(&invocation);
             let waits = open.is_some_and(|open| {
                 open.ending.is_none() && open.frames.get(&frame).is_some_and(|f| f.seen < seen)

@@ -157,15 +157,9 @@ impl Usage {
     pub fn add(&mut self, other: Usage) {
         let sum = |a: &mut u32, b: u32| *a = a.saturating_add(b);
         sum(&mut self.prompt_token_count, other.prompt_token_count);
-        sum(
-            &mut self.candidates_token_count,
-            other.candidates_token_count,
-        );
+        sum(&mut self.candidates_token_count, other.candidates_token_count);
         sum(&mut self.total_token_count, other.total_token_count);
-        sum(
-            &mut self.cached_content_token_count,
-            other.cached_content_token_count,
-        );
+        sum(&mut self.cached_content_token_count, other.cached_content_token_count);
         sum(&mut self.thoughts_token_count, other.thoughts_token_count);
     }
 }
@@ -240,12 +234,9 @@ pub struct CallFacts {
     /// Digest of the effective arguments.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub args_digest: String,
-    /// The effective arguments as JSON text, where the event's call does not show them exactly.
+    /// The effective arguments as JSON text, where they are not the ones that the model wrote.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub exact_args_json: String,
-    /// The response as JSON text, where a `Struct` would lose digits.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub exact_response_json: String,
+    pub exact_json: String,
     /// What whoever answered noted for the record.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub comment: String,
@@ -254,11 +245,7 @@ pub struct CallFacts {
 impl Part {
     /// A part with this data and nothing beside it.
     pub fn new(data: Data) -> Self {
-        Self {
-            data: Some(data),
-            thought: false,
-            thought_signature: Vec::new(),
-        }
+        Self { data: Some(data), thought: false, thought_signature: Vec::new() }
     }
 
     /// A part of plain text.
@@ -286,18 +273,12 @@ impl Part {
 impl Content {
     /// A user's plain text.
     pub fn user(text: impl Into<String>) -> Self {
-        Self {
-            role: Role::User,
-            parts: vec![Part::text(text)],
-        }
+        Self { role: Role::User, parts: vec![Part::text(text)] }
     }
 
     /// A model's plain text.
     pub fn model(text: impl Into<String>) -> Self {
-        Self {
-            role: Role::Model,
-            parts: vec![Part::text(text)],
-        }
+        Self { role: Role::Model, parts: vec![Part::text(text)] }
     }
 
     /// The calls, in part order.
@@ -312,14 +293,10 @@ impl Content {
 
     /// The plain text of all parts that are no thoughts, joined.
     pub fn plain_text(&self) -> String {
-        let texts = self
-            .parts
-            .iter()
-            .filter(|part| !part.thought)
-            .filter_map(|p| match &p.data {
-                Some(Data::Text(text)) => Some(text.as_str()),
-                _ => None,
-            });
+        let texts = self.parts.iter().filter(|part| !part.thought).filter_map(|p| match &p.data {
+            Some(Data::Text(text)) => Some(text.as_str()),
+            _ => None,
+        });
         texts.collect()
     }
 }
@@ -337,10 +314,7 @@ impl Event {
 
     /// ADK's `is_final_response` (2.13). It never means that a stream is over.
     pub fn is_final_response(&self) -> bool {
-        let long_running = self
-            .long_running_tool_ids
-            .as_ref()
-            .is_some_and(|ids| !ids.is_empty());
+        let long_running = self.long_running_tool_ids.as_ref().is_some_and(|ids| !ids.is_empty());
         if self.actions.skip_summarization || long_running {
             return true;
         }
@@ -348,14 +322,8 @@ impl Event {
         if !self.error_code.is_empty() && !calls {
             return true;
         }
-        let last = self
-            .content
-            .as_ref()
-            .and_then(|content| content.parts.last());
-        let code = matches!(
-            last.and_then(|p| p.data.as_ref()),
-            Some(Data::CodeExecutionResult(_))
-        );
+        let last = self.content.as_ref().and_then(|content| content.parts.last());
+        let code = matches!(last.and_then(|p| p.data.as_ref()), Some(Data::CodeExecutionResult(_)));
         !calls && self.function_responses().next().is_none() && !code
     }
 }
@@ -371,8 +339,6 @@ mod base64_bytes {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        STANDARD
-            .decode(String::deserialize(from)?)
-            .map_err(de::Error::custom)
+        STANDARD.decode(String::deserialize(from)?).map_err(de::Error::custom)
     }
 }

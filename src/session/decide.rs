@@ -121,11 +121,7 @@ fn judge(
         .with("call_id", id)
         .with("expected_name", &call.spec.name));
     }
-    if with
-        .invocation
-        .as_ref()
-        .is_some_and(|wanted| wanted != &call.invocation)
-    {
+    if with.invocation.as_ref().is_some_and(|wanted| wanted != &call.invocation) {
         return Err(Refusal::new(
             Reason::InvocationMismatch,
             "the call belongs to another invocation",
@@ -133,11 +129,7 @@ fn judge(
         .with("call_id", id)
         .with("invocation_id", &call.invocation));
     }
-    if with
-        .expected_args_digest
-        .as_ref()
-        .is_some_and(|wanted| wanted != &call.spec.args_digest)
-    {
+    if with.expected_args_digest.as_ref().is_some_and(|wanted| wanted != &call.spec.args_digest) {
         return Err(Refusal::new(
             Reason::ArgsDigestMismatch,
             "the call's arguments are not the ones that were decided on",
@@ -155,14 +147,8 @@ fn judge(
             return Ok(Judgement::Duplicate);
         }
         let (reason, message) = match closing.end {
-            End::Done => (
-                Reason::CallAlreadyAnswered,
-                "the call has its final answer already",
-            ),
-            End::Expired => (
-                Reason::CallExpired,
-                "the call expired before it was answered",
-            ),
+            End::Done => (Reason::CallAlreadyAnswered, "the call has its final answer already"),
+            End::Expired => (Reason::CallExpired, "the call expired before it was answered"),
             End::Cancelled => (Reason::CallCancelled, "the call was cancelled"),
         };
         return Err(Refusal::new(reason, message)
@@ -171,11 +157,9 @@ fn judge(
             .with("answer_time_micros", closing.time));
     }
     if call.expire_time.is_some_and(|deadline| now >= deadline) {
-        return Err(
-            Refusal::new(Reason::CallExpired, "the call's deadline has passed")
-                .with("call_id", id)
-                .with("expire_time_micros", call.expire_time.unwrap_or_default()),
-        );
+        return Err(Refusal::new(Reason::CallExpired, "the call's deadline has passed")
+            .with("call_id", id)
+            .with("expire_time_micros", call.expire_time.unwrap_or_default()));
     }
     let kind = match call.phase {
         Phase::Held(kind) => kind,
@@ -191,18 +175,13 @@ fn judge(
     let last = call.is_final(incoming.response.as_ref(), incoming.will_continue);
     if kind == Kind::UnknownOutcome && !last {
         let rule = "must not be true: a call of unknown outcome takes its outcome only";
-        return Err(Refusal::field(
-            format!("{}.will_continue", incoming.field),
-            rule,
-        ));
+        return Err(Refusal::field(format!("{}.will_continue", incoming.field), rule));
     }
     if kind == Kind::UnknownOutcome && incoming.response.is_none() {
         let rule = "must be the result that the call had, or {\"error\": ...}";
         return Err(Refusal::field(format!("{}.response", incoming.field), rule));
     }
-    Ok(Judgement::Apply {
-        end: last.then_some(End::Done),
-    })
+    Ok(Judgement::Apply { end: last.then_some(End::Done) })
 }
 
 /// Checks an answer's content against a schema; the text tells what is wrong with it.
@@ -257,10 +236,8 @@ impl Draft<'_> {
             };
             let open = self.session.invocations.get(&call.invocation);
             if open.is_some_and(|open| open.ending.is_some()) {
-                return Err(
-                    Refusal::new(Reason::CallCancelled, "the call's invocation is ending")
-                        .with("call_id", &incoming.call),
-                );
+                return Err(Refusal::new(Reason::CallCancelled, "the call's invocation is ending")
+                    .with("call_id", &incoming.call));
             }
             if let (Some(schema), Some(_)) = (&call.spec.behaviour.answer_schema, end)
                 && call.held() != Some(Kind::UnknownOutcome)
@@ -273,12 +250,7 @@ impl Draft<'_> {
                 })?;
             }
             if let Some((_, first, _)) = apply.iter().find(|(_, i, _)| i.call == incoming.call) {
-                if *first
-                    == &(Incoming {
-                        field: first.field.clone(),
-                        ..incoming.clone()
-                    })
-                {
+                if *first == &(Incoming { field: first.field.clone(), ..incoming.clone() }) {
                     continue;
                 }
                 let rule = "answers a call that the same message answers otherwise";
@@ -298,11 +270,7 @@ impl Draft<'_> {
         };
         let (invocation, frame) = (first.invocation.clone(), first.frame.clone());
         let all_progress = apply.iter().all(|(_, _, end)| end.is_none());
-        let queued = self
-            .session
-            .running
-            .as_ref()
-            .is_some_and(|running| running != &invocation);
+        let queued = self.session.running.as_ref().is_some_and(|running| running != &invocation);
         let event = self.answer_event(&invocation, frame, &apply, with, queued);
         let answers = apply
             .iter()
@@ -315,12 +283,7 @@ impl Draft<'_> {
                 digest: content_digest(incoming.response.as_ref()),
             })
             .collect();
-        self.push(Body::Answered {
-            invocation,
-            answers,
-            queued,
-            event,
-        });
+        self.push(Body::Answered { invocation, answers, queued, event });
         Ok(match (queued, all_progress) {
             (true, _) => Answered::Queued,
             (false, true) => Answered::Progress,
@@ -341,33 +304,20 @@ impl Draft<'_> {
             event.sequence = 0;
         }
         let part = |(call, incoming, _): &(Call, &Incoming, Option<End>)| {
-            Part::new(super::content::Data::FunctionResponse(
-                super::content::FunctionResponse {
-                    id: call.spec.id.clone(),
-                    name: call.spec.name.clone(),
-                    response: incoming.response.clone(),
-                    will_continue: incoming.will_continue,
-                },
-            ))
+            Part::new(super::content::Data::FunctionResponse(super::content::FunctionResponse {
+                id: call.spec.id.clone(),
+                name: call.spec.name.clone(),
+                response: incoming.response.clone(),
+                will_continue: incoming.will_continue,
+            }))
         };
         let parts = apply.iter().map(part).collect();
-        event.content = Some(Content {
-            role: super::content::Role::User,
-            parts,
-        });
+        event.content = Some(Content { role: super::content::Role::User, parts });
         event.frame = Some(frame);
         event.actions.state_delta = with.state_delta.clone();
         event.actions.skip_summarization = with.skip_summarization;
-        for (call, incoming, _) in apply {
-            let facts = CallFacts {
-                exact_response_json: incoming
-                    .response
-                    .as_ref()
-                    .map(json::exact_if_lossy)
-                    .unwrap_or_default(),
-                comment: with.comment.clone(),
-                ..CallFacts::default()
-            };
+        for (call, _, _) in apply {
+            let facts = CallFacts { comment: with.comment.clone(), ..CallFacts::default() };
             if facts != CallFacts::default() {
                 event.calls.insert(call.spec.id.clone(), facts);
             }
@@ -389,14 +339,7 @@ impl Draft<'_> {
             .collect();
         for (invocation, frame, id) in &due {
             let text = "Nobody answered this call before its deadline.";
-            self.close(
-                invocation,
-                frame,
-                &[id.clone()],
-                End::Expired,
-                "expired",
-                text,
-            );
+            self.close(invocation, frame, &[id.clone()], End::Expired, "expired", text);
         }
         !due.is_empty()
     }
@@ -405,17 +348,12 @@ impl Draft<'_> {
     /// that is paused ends at once.
     pub fn cancel(&mut self, invocation: &InvocationId) -> Result<(), Refusal> {
         let Some(open) = self.session.invocations.get(invocation) else {
-            return Err(Refusal::new(
-                Reason::InvocationNotFound,
-                "there is no such invocation",
-            ));
+            return Err(Refusal::new(Reason::InvocationNotFound, "there is no such invocation"));
         };
         if open.ending.is_some() {
             return Ok(());
         }
-        self.push(Body::CancelRequested {
-            invocation: invocation.clone(),
-        });
+        self.push(Body::CancelRequested { invocation: invocation.clone() });
         if self.session.running.as_ref() != Some(invocation) {
             self.end(invocation, Ending::Cancelled);
         }
@@ -442,10 +380,7 @@ impl Draft<'_> {
             event.id = id;
         }
         if event.function_calls().next().is_some() {
-            let long = reply
-                .calls
-                .iter()
-                .filter(|spec| spec.behaviour.long_running);
+            let long = reply.calls.iter().filter(|spec| spec.behaviour.long_running);
             event.long_running_tool_ids = Some(long.map(|spec| spec.id.clone()).collect());
         }
         event.finish_reason = reply.finish_reason;
@@ -494,10 +429,7 @@ impl Draft<'_> {
 
 /// A call of the session, or one that it does not hold any more.
 pub fn find<'a>(session: &'a Session, past: &'a [Call], id: &CallId) -> Option<&'a Call> {
-    session
-        .calls
-        .get(id)
-        .or_else(|| past.iter().find(|call| &call.spec.id == id))
+    session.calls.get(id).or_else(|| past.iter().find(|call| &call.spec.id == id))
 }
 
 /// Keys of state that a caller may not set here.
@@ -519,18 +451,10 @@ pub fn refuse_keys(delta: &Object, field: &str, temp: bool) -> Result<(), Refusa
             },
         })
         .collect();
-    if violations.is_empty() {
-        Ok(())
-    } else {
-        Err(Refusal::fields(violations))
-    }
+    if violations.is_empty() { Ok(()) } else { Err(Refusal::fields(violations)) }
 }
 
 /// The part of a change of state that is the session's own.
 pub fn own_keys(delta: &Object) -> Object {
-    delta
-        .iter()
-        .filter(|(key, _)| is_own_key(key))
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect()
+    delta.iter().filter(|(key, _)| is_own_key(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }

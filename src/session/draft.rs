@@ -39,23 +39,12 @@ impl<'a> Draft<'a> {
     /// A draft on top of a session.
     pub fn new(session: Session, now: u64, by: Principal, mint: &'a mut dyn Mint) -> Self {
         let (records, touched) = (Vec::new(), Touched::default());
-        Self {
-            session,
-            records,
-            touched,
-            now,
-            by,
-            mint,
-        }
+        Self { session, records, touched, now, by, mint }
     }
 
     /// A draft whose first record begins a session.
     pub fn begin(body: Body, now: u64, by: Principal, mint: &'a mut dyn Mint) -> Option<Self> {
-        let record = Record {
-            time: now,
-            by: by.clone(),
-            body,
-        };
+        let record = Record { time: now, by: by.clone(), body };
         let mut draft = Self::new(Session::begin(&record)?, now, by, mint);
         draft.records.push(record);
         Some(draft)
@@ -68,11 +57,7 @@ impl<'a> Draft<'a> {
 
     /// Adds a record by somebody else.
     pub fn push_by(&mut self, by: Principal, body: Body) {
-        let record = Record {
-            time: self.now,
-            by,
-            body,
-        };
+        let record = Record { time: self.now, by, body };
         self.session.apply(&record, &mut self.touched);
         self.records.push(record);
     }
@@ -85,9 +70,8 @@ impl<'a> Draft<'a> {
     /// The session's next event, empty.
     pub fn event(&mut self, invocation: &InvocationId, author: &str) -> Event {
         let metadata = self.session.invocations.get(invocation);
-        let custom_metadata = metadata
-            .map(|open| open.config.custom_metadata.clone())
-            .unwrap_or_default();
+        let custom_metadata =
+            metadata.map(|open| open.config.custom_metadata.clone()).unwrap_or_default();
         Event {
             id: EventId::parse(self.mint()).expect("a minted text is an id"),
             sequence: self.session.last_sequence + 1,
@@ -117,9 +101,7 @@ impl<'a> Draft<'a> {
         state_delta: Object,
     ) -> Event {
         let open = self.session.invocations.get(invocation);
-        let agent = open
-            .and_then(|open| open.frames.get(frame))
-            .map(|f| f.agent.to_string());
+        let agent = open.and_then(|open| open.frames.get(frame)).map(|f| f.agent.to_string());
         let mut event = self.event(invocation, &agent.unwrap_or_default());
         event.frame = Some(frame.clone());
         event.content = (!parts.is_empty()).then_some(Content { role, parts });

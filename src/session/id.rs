@@ -178,10 +178,7 @@ impl FrameId {
 
     /// The agent path without numbers: `root/helper`.
     pub fn agent_path(&self) -> String {
-        let names = self
-            .0
-            .split('/')
-            .map(|part| part.split('@').next().unwrap_or(part));
+        let names = self.0.split('/').map(|part| part.split('@').next().unwrap_or(part));
         names.collect::<Vec<_>>().join("/")
     }
 }

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use super::call;
 use super::call::{Body as AtWork, Call, End, Phase};
 use super::content::{CallFacts, Data, FunctionResponse, Object, Part, Role};
 use super::draft::Draft;
 use super::id::{CallId, FrameId, InvocationId, Principal};
 use super::record::{Answer, Body, Ending, Outcome};
-use super::{call, json};
 
 impl Draft<'_> {
     /// Adds every move that follows. The claim must be the caller's.
@@ -42,13 +42,7 @@ impl Draft<'_> {
         if let Some(queued) = self.session.queued.first().cloned() {
             let mut event = queued.event;
             event.sequence = self.session.last_sequence + 1;
-            self.push_by(
-                queued.by,
-                Body::Placed {
-                    invocation: queued.invocation,
-                    event,
-                },
-            );
+            self.push_by(queued.by, Body::Placed { invocation: queued.invocation, event });
             return true;
         }
         // A late result has settled a call of a paused invocation.
@@ -64,11 +58,7 @@ impl Draft<'_> {
 
     /// The invocation is to end: bodies at work are awaited, everything else is closed.
     fn settle_ending(&mut self, invocation: &InvocationId, ending: Ending) -> bool {
-        let calls = self
-            .session
-            .calls
-            .values()
-            .filter(|call| &call.invocation == invocation);
+        let calls = self.session.calls.values().filter(|call| &call.invocation == invocation);
         if calls.into_iter().any(|call| call.body.is_some()) {
             return false;
         }
@@ -86,10 +76,7 @@ impl Draft<'_> {
         let mut calls: Vec<&Call> = self.session.calls.values().filter(open).collect();
         calls.sort_by_key(|call| (call.sequence, call.index));
         for call in calls {
-            by_frame
-                .entry(call.frame.clone())
-                .or_default()
-                .push(call.spec.id.clone());
+            by_frame.entry(call.frame.clone()).or_default().push(call.spec.id.clone());
         }
         for (frame, ids) in by_frame {
             let text = match how {
@@ -100,10 +87,7 @@ impl Draft<'_> {
             };
             self.close(invocation, &frame, &ids, End::Cancelled, "cancelled", text);
         }
-        self.push(Body::Ended {
-            invocation: invocation.clone(),
-            how,
-        });
+        self.push(Body::Ended { invocation: invocation.clone(), how });
     }
 
     /// Closes calls of one frame by the server's own word, with one event that tells so.
@@ -123,23 +107,14 @@ impl Draft<'_> {
         let part = |id: &CallId| {
             Part::new(Data::FunctionResponse(FunctionResponse {
                 id: id.clone(),
-                name: self
-                    .session
-                    .calls
-                    .get(id)
-                    .map(|c| c.spec.name.clone())
-                    .unwrap_or_default(),
+                name: self.session.calls.get(id).map(|c| c.spec.name.clone()).unwrap_or_default(),
                 response: Some(response.clone()),
                 will_continue: None,
             }))
         };
         let parts = ids.iter().map(part).collect();
         let mut event = self.frame_event(invocation, frame, Role::User, parts, Object::new());
-        let queued = self
-            .session
-            .running
-            .as_ref()
-            .is_some_and(|running| running != invocation)
+        let queued = self.session.running.as_ref().is_some_and(|running| running != invocation)
             && end != End::Cancelled;
         if queued {
             event.sequence = 0;
@@ -153,25 +128,14 @@ impl Draft<'_> {
             digest: String::new(),
         };
         let answers = ids.iter().map(answer).collect();
-        self.push(Body::Answered {
-            invocation: invocation.clone(),
-            answers,
-            queued,
-            event,
-        });
+        self.push(Body::Answered { invocation: invocation.clone(), answers, queued, event });
     }
 
     /// Bodies that have not started do so; calls that failed their checks come back at once.
     fn start_bodies(&mut self, invocation: &InvocationId) -> bool {
         let requested =
             |call: &&Call| &call.invocation == invocation && matches!(call.phase, Phase::Requested);
-        let mut calls: Vec<Call> = self
-            .session
-            .calls
-            .values()
-            .filter(requested)
-            .cloned()
-            .collect();
+        let mut calls: Vec<Call> = self.session.calls.values().filter(requested).cloned().collect();
         calls.sort_by_key(|call| (call.sequence, call.index));
         for call in &calls {
             let id = call.spec.id.clone();
@@ -209,7 +173,6 @@ impl Draft<'_> {
             if !ending && calls.iter().any(busy) {
                 continue;
             }
-            let mut facts = BTreeMap::new();
             let mut parts = Vec::new();
             for call in calls {
                 let Some(response) = &call.untold else {
@@ -221,14 +184,6 @@ impl Draft<'_> {
                     response: Some(response.clone()),
                     will_continue: None,
                 })));
-                let exact = json::exact_if_lossy(response);
-                if !exact.is_empty() {
-                    let fact = CallFacts {
-                        exact_response_json: exact,
-                        ..CallFacts::default()
-                    };
-                    facts.insert(call.spec.id.clone(), fact);
-                }
             }
             let frame = &self.session.invocations[invocation].frames[&id];
             let (delta, skip) = (frame.state_delta.clone(), frame.skip_summarization);
@@ -237,13 +192,8 @@ impl Draft<'_> {
             }
             let mut event = self.frame_event(invocation, &id, Role::User, parts, delta);
             event.actions.skip_summarization = skip;
-            event.calls = facts;
             let (invocation, frame) = (invocation.clone(), id);
-            self.push(Body::Responded {
-                invocation,
-                frame,
-                event,
-            });
+            self.push(Body::Responded { invocation, frame, event });
             any = true;
         }
         any
@@ -287,13 +237,7 @@ impl Draft<'_> {
             return false;
         };
         let message = format!("max_llm_calls: {most} model calls were made without an end");
-        self.fail(
-            invocation,
-            &frame,
-            self.session.head,
-            "LIMIT_EXCEEDED",
-            &message,
-        );
+        self.fail(invocation, &frame, self.session.head, "LIMIT_EXCEEDED", &message);
         true
     }
 
@@ -328,9 +272,7 @@ impl Draft<'_> {
         if self.session.held_calls(invocation).is_empty() {
             self.end(invocation, Ending::Completed);
         } else {
-            self.push(Body::Paused {
-                invocation: invocation.clone(),
-            });
+            self.push(Body::Paused { invocation: invocation.clone() });
         }
         true
     }
@@ -345,37 +287,21 @@ impl Draft<'_> {
         }
         let again = call.spec.behaviour.effect != call::Effect::Once
             && call.attempt < call::MAX_ATTEMPTS
-            && self
-                .session
-                .invocations
-                .get(&call.invocation)
-                .is_some_and(|i| i.ending.is_none());
+            && self.session.invocations.get(&call.invocation).is_some_and(|i| i.ending.is_none());
         if again {
             let (call, execution, attempt) = (id.clone(), call.execution, call.attempt + 1);
-            self.push(Body::Started {
-                call,
-                execution,
-                attempt,
-            });
+            self.push(Body::Started { call, execution, attempt });
             return;
         }
-        let mut event = self.frame_event(
-            &call.invocation,
-            &call.frame,
-            Role::User,
-            vec![],
-            Object::new(),
-        );
+        let mut event =
+            self.frame_event(&call.invocation, &call.frame, Role::User, vec![], Object::new());
         let facts = CallFacts {
             kind: Some(call::Kind::UnknownOutcome),
             args_digest: call.spec.args_digest.clone(),
             ..CallFacts::default()
         };
         event.calls.insert(id.clone(), facts);
-        self.push(Body::Lost {
-            call: id.clone(),
-            event,
-        });
+        self.push(Body::Lost { call: id.clone(), event });
     }
 
     /// The bodies that an earlier claim started and nobody runs any more.
@@ -384,12 +310,7 @@ impl Draft<'_> {
         let lost = |call: &&Call| {
             call.closed().is_none() && call.body.is_some_and(|AtWork { epoch: e, .. }| e < epoch)
         };
-        self.session
-            .calls
-            .values()
-            .filter(lost)
-            .map(|call| call.spec.id.clone())
-            .collect()
+        self.session.calls.values().filter(lost).map(|call| call.spec.id.clone()).collect()
     }
 
     /// Takes the session, if it can move and nobody has it. True: it was taken.
@@ -405,12 +326,6 @@ impl Draft<'_> {
     pub fn take(&mut self, owner: &super::id::Owner) {
         let epoch = self.session.epoch + 1;
         let by = Principal::parse(format!("server:{owner}")).expect("an owner's name is an id");
-        self.push_by(
-            by,
-            Body::Claimed {
-                owner: owner.clone(),
-                epoch,
-            },
-        );
+        self.push_by(by, Body::Claimed { owner: owner.clone(), epoch });
     }
 }

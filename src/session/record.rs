@@ -234,11 +234,7 @@ impl Body {
             | Self::Replied { event, .. }
             | Self::Responded { event, .. }
             | Self::Lost { event, .. }
-            | Self::Answered {
-                event,
-                queued: false,
-                ..
-            }
+            | Self::Answered { event, queued: false, .. }
             | Self::Placed { event, .. }
             | Self::StateChanged { event } => Some(event),
             Self::Created { .. }

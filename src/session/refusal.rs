@@ -94,28 +94,18 @@ impl Refusal {
     /// A refusal with a sentence.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self {
-            reason,
-            message,
-            details: BTreeMap::new(),
-            violations: Vec::new(),
-        }
+        Self { reason, message, details: BTreeMap::new(), violations: Vec::new() }
     }
 
     /// A fault of one field.
     pub fn field(field: impl Into<String>, rule: impl Into<String>) -> Self {
-        Self::fields(vec![Violation {
-            field: field.into(),
-            rule: rule.into(),
-        }])
+        Self::fields(vec![Violation { field: field.into(), rule: rule.into() }])
     }
 
     /// Faults of fields, all at once.
     pub fn fields(violations: Vec<Violation>) -> Self {
-        let told: Vec<String> = violations
-            .iter()
-            .map(|v| format!("{}: {}", v.field, v.rule))
-            .collect();
+        let told: Vec<String> =
+            violations.iter().map(|v| format!("{}: {}", v.field, v.rule)).collect();
         let mut refusal = Self::new(Reason::FieldInvalid, told.join("; "));
         if let Some(first) = violations.first() {
             refusal = refusal.with("field", &first.field);

@@ -162,32 +162,18 @@ impl Session {
         if let Some(event) = record.body.event() {
             self.apply_event(event);
         }
-        if !matches!(
-            record.body,
-            Body::Claimed { .. } | Body::Started { .. } | Body::Lost { .. }
-        ) {
+        if !matches!(record.body, Body::Claimed { .. } | Body::Started { .. } | Body::Lost { .. }) {
             self.attempts = 0;
         }
         match &record.body {
             Body::Created { .. } | Body::StateChanged { .. } => {}
-            Body::Invoked {
-                invocation,
-                agent,
-                config,
-                event: _,
-            } => {
+            Body::Invoked { invocation, agent, config, event: _ } => {
                 self.invoked(record, invocation, agent, config);
                 touched.invocations.insert(invocation.clone());
             }
             Body::Claimed { owner, epoch } => self.claimed(owner, *epoch),
             Body::Released => self.claim = None,
-            Body::Opened {
-                invocation,
-                frame,
-                agent,
-                call,
-                event: _,
-            } => {
+            Body::Opened { invocation, frame, agent, call, event: _ } => {
                 if let Some(call) = self.calls.get_mut(call) {
                     call.body = None;
                 }
@@ -196,13 +182,7 @@ impl Session {
                     invocation.frames.insert(frame.clone(), opened);
                 }
             }
-            Body::Replied {
-                invocation,
-                frame,
-                seen,
-                event,
-                calls,
-            } => {
+            Body::Replied { invocation, frame, seen, event, calls } => {
                 if let Some(open) = self.invocations.get_mut(invocation) {
                     open.replied(frame, *seen, event);
                 }
@@ -213,29 +193,16 @@ impl Session {
                     self.calls.insert(spec.id.clone(), call);
                 }
             }
-            Body::Started {
-                call,
-                execution,
-                attempt,
-            } => {
+            Body::Started { call, execution, attempt } => {
                 let epoch = self.epoch;
                 if let Some(call) = self.calls.get_mut(call) {
                     call.phase = Phase::Running;
-                    call.body = Some(AtWork {
-                        epoch,
-                        time: record.time,
-                    });
+                    call.body = Some(AtWork { epoch, time: record.time });
                     (call.execution, call.attempt) = (*execution, *attempt);
                 }
                 touched.calls.insert(call.clone());
             }
-            Body::Returned {
-                call,
-                execution,
-                outcome,
-                state_delta,
-                skip_summarization,
-            } => {
+            Body::Returned { call, execution, outcome, state_delta, skip_summarization } => {
                 self.returned(record, call, *execution, outcome);
                 if let Some(frame) = self.frame_of_mut(call) {
                     frame.state_delta.extend(state_delta.clone());
@@ -244,15 +211,9 @@ impl Session {
                 touched.calls.insert(call.clone());
                 self.touch_owner_of(call, touched);
             }
-            Body::Responded {
-                invocation,
-                frame,
-                event,
-            } => {
+            Body::Responded { invocation, frame, event } => {
                 self.responded(record, invocation, frame, event);
-                touched
-                    .calls
-                    .extend(event.function_responses().map(|part| part.id.clone()));
+                touched.calls.extend(event.function_responses().map(|part| part.id.clone()));
             }
             Body::Lost { call, event: _ } => {
                 if let Some(call) = self.calls.get_mut(call) {
@@ -262,16 +223,9 @@ impl Session {
                 touched.calls.insert(call.clone());
                 self.touch_owner_of(call, touched);
             }
-            Body::Answered {
-                invocation,
-                answers,
-                queued,
-                event,
-            } => {
+            Body::Answered { invocation, answers, queued, event } => {
                 self.answered(record, answers);
-                touched
-                    .calls
-                    .extend(answers.iter().map(|answer| answer.call.clone()));
+                touched.calls.extend(answers.iter().map(|answer| answer.call.clone()));
                 touched.invocations.insert(invocation.clone());
                 if *queued {
                     self.queued.push(Queued {
@@ -288,9 +242,7 @@ impl Session {
             Body::Placed { invocation, event } => {
                 if let Some(at) = self.queued.iter().position(|q| q.event.id == event.id) {
                     let queued = self.queued.remove(at);
-                    touched
-                        .calls
-                        .extend(queued.answers.iter().map(|answer| answer.call.clone()));
+                    touched.calls.extend(queued.answers.iter().map(|answer| answer.call.clone()));
                     self.tell(&queued.by, &queued.answers);
                 }
                 self.go_on(record, invocation);
@@ -338,11 +290,7 @@ impl Session {
 
     /// The frames whose model is to be called: something is untold, and no call blocks them.
     pub fn ready_frames(&self) -> Vec<(InvocationId, FrameId)> {
-        let Some(open) = self
-            .running
-            .as_ref()
-            .and_then(|id| self.invocations.get(id))
-        else {
+        let Some(open) = self.running.as_ref().and_then(|id| self.invocations.get(id)) else {
             return Vec::new();
         };
         if open.ending.is_some() {
@@ -391,18 +339,11 @@ impl Session {
     }
 
     fn claimed(&mut self, owner: &Owner, epoch: u64) {
-        self.claim = Some(Claim {
-            owner: owner.clone(),
-            epoch,
-        });
+        self.claim = Some(Claim { owner: owner.clone(), epoch });
         self.epoch = epoch;
         self.attempts += 1;
         // A closed call waits for no body: of another claim, it is nobody's any more.
-        for call in self
-            .calls
-            .values_mut()
-            .filter(|call| call.closed().is_some())
-        {
+        for call in self.calls.values_mut().filter(|call| call.closed().is_some()) {
             call.body = None;
         }
     }
@@ -544,10 +485,7 @@ impl Session {
                 frame.told = position;
             }
             // What somebody decided is always seen by the model: ADK gives it a fresh budget too.
-            let invocation = self
-                .calls
-                .get(&answer.call)
-                .map(|call| call.invocation.clone());
+            let invocation = self.calls.get(&answer.call).map(|call| call.invocation.clone());
             if let Some(open) = invocation.and_then(|id| self.invocations.get_mut(&id)) {
                 open.llm_calls = 0;
             }
@@ -591,16 +529,11 @@ impl Session {
 
     fn frame_of_mut(&mut self, call: &CallId) -> Option<&mut Frame> {
         let call = self.calls.get(call)?;
-        self.invocations
-            .get_mut(&call.invocation)?
-            .frames
-            .get_mut(&call.frame)
+        self.invocations.get_mut(&call.invocation)?.frames.get_mut(&call.frame)
     }
 
     fn touch_owner_of(&self, call: &CallId, touched: &mut Touched) {
-        touched
-            .invocations
-            .extend(self.calls.get(call).map(|call| call.invocation.clone()));
+        touched.invocations.extend(self.calls.get(call).map(|call| call.invocation.clone()));
     }
 
     fn apply_event(&mut self, event: &Event) {
@@ -626,9 +559,7 @@ impl Session {
 
 /// Whether a key of state is the session's own: it has none of the prefixes `app:`, `user:`, `temp:`.
 pub fn is_own_key(key: &str) -> bool {
-    !["app:", "user:", "temp:"]
-        .iter()
-        .any(|prefix| key.starts_with(prefix))
+    !["app:", "user:", "temp:"].iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Sets a key; null removes it.

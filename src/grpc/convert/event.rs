@@ -113,15 +113,15 @@ fn facts(event: &Event, calls: &BTreeMap<CallId, CallFacts>) -> BTreeMap<String,
     let mut all: BTreeMap<_, _> = known.collect();
     for call in event.function_calls().filter(|call| is_lossy(&call.args)) {
         let facts = all.entry(call.id.to_string()).or_default();
-        if facts.exact_args_json.is_empty() {
-            facts.exact_args_json = exact(&call.args);
+        if facts.exact_json.is_empty() {
+            facts.exact_json = exact(&call.args);
         }
     }
     for answer in event.function_responses() {
         if let Some(response) = answer.response.as_ref().filter(|response| is_lossy(response)) {
             let facts = all.entry(answer.id.to_string()).or_default();
-            if facts.exact_response_json.is_empty() {
-                facts.exact_response_json = exact(response);
+            if facts.exact_json.is_empty() {
+                facts.exact_json = exact(response);
             }
         }
     }
@@ -129,12 +129,11 @@ fn facts(event: &Event, calls: &BTreeMap<CallId, CallFacts>) -> BTreeMap<String,
 }
 
 fn facts_to_pb(facts: &CallFacts) -> pb::CallFacts {
-    let CallFacts { kind, args_digest, exact_args_json, exact_response_json, comment } = facts;
+    let CallFacts { kind, args_digest, exact_json, comment } = facts;
     pb::CallFacts {
         kind: kind.map_or(pb::call::Kind::Unspecified, kind_to_pb).into(),
         args_digest: args_digest.clone(),
-        exact_args_json: exact_args_json.clone(),
-        exact_response_json: exact_response_json.clone(),
+        exact_json: exact_json.clone(),
         comment: comment.clone(),
     }
 }
@@ -228,17 +227,14 @@ mod tests {
     #[test]
     fn digits_that_a_struct_loses_stand_in_the_facts() {
         let sent = event_to_pb(&event(call(r#"{"account":9007199254740993,"sum":0.10}"#)));
-        assert_eq!(
-            sent.calls["adk-1"].exact_args_json,
-            r#"{"account":9007199254740993,"sum":0.10}"#
-        );
+        assert_eq!(sent.calls["adk-1"].exact_json, r#"{"account":9007199254740993,"sum":0.10}"#);
         assert!(event_to_pb(&event(call(r#"{"sum":0.10}"#))).calls.is_empty());
 
         // What the domain says is kept: effective arguments differ from the model's own.
         let mut judged = event(call(r#"{"account":9007199254740993}"#));
-        let facts = CallFacts { exact_args_json: "{}".into(), ..CallFacts::default() };
+        let facts = CallFacts { exact_json: "{}".into(), ..CallFacts::default() };
         judged.calls.insert(call_id(), facts);
-        assert_eq!(event_to_pb(&judged).calls["adk-1"].exact_args_json, "{}");
+        assert_eq!(event_to_pb(&judged).calls["adk-1"].exact_json, "{}");
 
         let answer = event(Data::FunctionResponse(FunctionResponse {
             id: call_id(),
@@ -247,7 +243,7 @@ mod tests {
             will_continue: None,
         }));
         assert_eq!(
-            event_to_pb(&answer).calls["adk-1"].exact_response_json,
+            event_to_pb(&answer).calls["adk-1"].exact_json,
             r#"{"receipt":12345678901234567890}"#
         );
     }
