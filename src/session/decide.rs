@@ -12,8 +12,11 @@ use super::draft::Draft;
 use super::id::{AgentName, CallId, FrameId, InvocationId, Principal};
 use super::json;
 use super::record::{Answer, Body, Ending, Outcome, RunConfig};
-use super::refusal::{Reason, Refusal};
+use super::refusal::{Reason, Refusal, Violation};
 use super::state::{Session, is_own_key};
+
+/// Longest key of state, in bytes.
+pub const MAX_KEY_BYTES: usize = 256;
 
 /// A user's message that sets an invocation going.
 #[derive(Debug, Clone, PartialEq)]
@@ -432,26 +435,27 @@ pub fn find<'a>(session: &'a Session, past: &'a [Call], id: &CallId) -> Option<&
     session.calls.get(id).or_else(|| past.iter().find(|call| &call.spec.id == id))
 }
 
-/// Keys of state that a caller may not set here.
-pub fn refuse_keys(delta: &Object, field: &str, temp: bool) -> Result<(), Refusal> {
-    let wrong = |key: &&String| {
-        key.starts_with("app:") || (!temp && key.starts_with("temp:")) || key.is_empty()
+/// Refuses keys of state that a caller may not set; `temp` says whether an invocation is there whose
+/// state `temp:` keys can be.
+pub fn check_keys(delta: &Object, field: &str, temp: bool) -> Result<(), Refusal> {
+    let broken = |key: &String| match key {
+        key if key.is_empty() => Some("a key must not be empty"),
+        key if key.len() > MAX_KEY_BYTES => Some("a key must be at most 256 bytes long"),
+        key if !temp && key.starts_with("temp:") => {
+            Some("`temp:` state lives inside an invocation only")
+        }
+        _ => None,
     };
-    let violations: Vec<_> = delta
-        .keys()
-        .filter(wrong)
-        .map(|key| super::refusal::Violation {
-            field: format!("{field}[{key:?}]"),
-            rule: if key.is_empty() {
-                "a key must not be empty".to_owned()
-            } else if key.starts_with("app:") {
-                "`app:` state is the administrator's".to_owned()
-            } else {
-                "`temp:` state lives inside an invocation only".to_owned()
-            },
-        })
-        .collect();
-    if violations.is_empty() { Ok(()) } else { Err(Refusal::fields(violations)) }
+    let violation = |rule: &str| Violation { field: field.to_owned(), rule: rule.to_owned() };
+    let violations: Vec<_> = delta.keys().filter_map(broken).map(violation).collect();
+    if !violations.is_empty() {
+        return Err(Refusal::fields(violations));
+    }
+    if delta.keys().any(|key| key.starts_with("app:")) {
+        let message = format!("{field}: `app:` state needs the right to administer");
+        return Err(Refusal::new(Reason::NotPermitted, message).with("field", field));
+    }
+    Ok(())
 }
 
 /// The part of a change of state that is the session's own.

@@ -253,6 +253,9 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock, in microseconds since 1970. Deadlines and timestamps are measured by it.
     fn now(&self) -> u64;
 
+    /// Whether no other process can append here: then what this process has appended is all there is.
+    fn exclusive(&self) -> bool;
+
     /// Writes a batch, all or nothing, and durable when this returns `Done`.
     async fn append(&self, batch: Batch) -> Result<Appended, Error>;
 
