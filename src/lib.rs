@@ -2,5 +2,6 @@
 
 pub mod agent;
 pub mod model;
+pub mod runner;
 pub mod session;
 pub mod store;

@@ -1,0 +1,3 @@
+//! What makes agents run.
+
+pub mod prompt;
