@@ -8,8 +8,25 @@ use serde_json::Value;
 
 use crate::session::content::Object;
 
+/// Where a place stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// It is the whole text: the value keeps its type.
+    Alone,
+    /// There is other text beside it.
+    Within,
+}
+
 /// The object with all places filled. A place without value becomes an empty text.
 pub fn render(template: &Object, lookup: &mut dyn FnMut(&str) -> Option<Value>) -> Object {
+    render_by_place(template, &mut |name, _| lookup(name))
+}
+
+/// The same for values that differ by where they are filled in.
+pub fn render_by_place(
+    template: &Object,
+    lookup: &mut dyn FnMut(&str, Place) -> Option<Value>,
+) -> Object {
     template.iter().map(|(key, value)| (key.clone(), fill(value, lookup))).collect()
 }
 
@@ -54,14 +71,14 @@ fn gather(value: &Value, names: &mut Vec<String>) {
     }
 }
 
-fn fill(value: &Value, lookup: &mut dyn FnMut(&str) -> Option<Value>) -> Value {
+fn fill(value: &Value, lookup: &mut dyn FnMut(&str, Place) -> Option<Value>) -> Value {
     match value {
         Value::String(template) => match lone(template) {
-            Some(name) => lookup(name).unwrap_or_else(|| Value::from("")),
-            None => text(template, lookup).into(),
+            Some(name) => lookup(name, Place::Alone).unwrap_or_else(|| Value::from("")),
+            None => text(template, &mut |name| lookup(name, Place::Within)).into(),
         },
         Value::Array(items) => items.iter().map(|item| fill(item, lookup)).collect(),
-        Value::Object(object) => render(object, lookup).into(),
+        Value::Object(object) => render_by_place(object, lookup).into(),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
