@@ -5,3 +5,4 @@ pub mod model;
 pub mod runner;
 pub mod session;
 pub mod store;
+pub mod tool;

@@ -54,6 +54,17 @@ pub fn places(value: &Value) -> Vec<String> {
     names
 }
 
+/// The value at `a.b.c` in an object; a key that has dots itself is found first.
+pub fn at(object: &Object, path: &str) -> Option<Value> {
+    if let Some(value) = object.get(path) {
+        return Some(value.clone());
+    }
+    path.match_indices('.').find_map(|(dot, _)| {
+        let inner = object.get(&path[..dot])?.as_object()?;
+        at(inner, &path[dot + 1..])
+    })
+}
+
 fn gather(value: &Value, names: &mut Vec<String>) {
     match value {
         Value::String(text) => {
@@ -177,5 +188,13 @@ mod tests {
     fn places_are_listed_once_in_order() {
         let value = json!(["${b} ${a.c}", {"k": "${b}", "l": "$${no} ${d}"}, 5]);
         assert_eq!(places(&value), ["b", "a.c", "d"]);
+    }
+
+    #[test]
+    fn values_are_found_by_path() {
+        let object = json!({"a.b": 1, "a": {"c.d": 2, "e": {"f": 3}}});
+        let found = |path| at(object.as_object().unwrap(), path);
+        let all = (found("a.b"), found("a.c.d"), found("a.e.f"), found("a.x"), found("x"));
+        assert_eq!(all, (Some(json!(1)), Some(json!(2)), Some(json!(3)), None, None));
     }
 }

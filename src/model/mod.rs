@@ -21,9 +21,9 @@ pub struct Request {
     pub instruction: String,
     /// The conversation so far: every call in it has exactly one response beside it.
     pub contents: Arc<Vec<Content>>,
-    /// Calls in the conversation whose response is new to this model: no reply of its frame has seen
-    /// it. Responses are merged beside their calls, so where they stand does not tell what is new.
-    /// Language models need not look; models that follow rules react to these. Empty: whatever
+    /// Calls in the conversation whose response is new to this model: no reply of its frame has
+    /// seen it. Responses are merged beside their calls, so where they stand does not tell what is
+    /// new. Language models need not look; models that follow rules react to these. Empty: whatever
     /// stands last is new.
     pub news: BTreeSet<CallId>,
     /// The tools that it may call.

@@ -1,10 +1,10 @@
 //! The built-in model, which follows the rules of `agent::script`: the same request always gets the
 //! same reply. It needs no network, and shows every promise of the server without a language model.
 //!
-//! What was said last: if responses are new (`Request::news`), each of them, in order, then a user's
-//! text if that stands last; otherwise what the last content says, responses or a user's text. Each
-//! thing said last is spoken to by the first rule that matches it. Texts of several are parted by a
-//! blank line, their calls follow each other.
+//! What was said last: if responses are new (`Request::news`), each of them, in order, then a
+//! user's text if that stands last; otherwise what the last content says, responses or a user's
+//! text. Each thing said last is spoken to by the first rule that matches it. Texts of several are
+//! parted by a blank line, their calls follow each other.
 
 use std::sync::Arc;
 
@@ -151,9 +151,9 @@ impl Captured<'_> {
         }
         let Heard::Response(response, call) = self.heard else { return None };
         if let Some(path) = name.strip_prefix("response.") {
-            return nested(response.response.as_ref()?, path);
+            return template::at(response.response.as_ref()?, path);
         }
-        nested(&call.as_ref()?.args, name.strip_prefix("args.")?)
+        template::at(&call.as_ref()?.args, name.strip_prefix("args.")?)
     }
 
     /// The value of a capture; a group's is a number if it reads as one.
@@ -170,17 +170,6 @@ impl Captured<'_> {
             Place::Within => self.text(name),
         })
     }
-}
-
-/// The value at `a.b.c`; a key that has dots itself is found first.
-fn nested(object: &Object, path: &str) -> Option<Value> {
-    if let Some(value) = object.get(path) {
-        return Some(value.clone());
-    }
-    path.match_indices('.').find_map(|(at, _)| {
-        let inner = object.get(&path[..at])?.as_object()?;
-        nested(inner, &path[at + 1..])
-    })
 }
 
 fn holds(condition: &Condition, captured: &Captured<'_>) -> bool {

@@ -18,11 +18,11 @@
 //!   author in the same invocation, speaks of what is no longer so, and is dropped.
 //! * **The cut.** If the newest event of the invocation is a response event, this request ends
 //!   with the newest call that it answers: what was said behind that call is hidden, so that the
-//!   model reacts to the answer and not to the chat since. ADK hides all of it; here what nobody has
-//!   reacted to is never hidden: a call stays if a response to it is untold (no reply of the call's
-//!   frame has seen it), and so does a user's text that no reply has seen. Pairs before the cut show
-//!   the last response too, wherever it was stored. Hence no answer and no message is ever lost to a
-//!   race, while several answers that arrived together are all in the prompt.
+//!   model reacts to the answer and not to the chat since. ADK hides all of it; here what nobody
+//!   has reacted to is never hidden: a call stays if a response to it is untold (no reply of the
+//!   call's frame has seen it), and so does a user's text that no reply has seen. Pairs before the
+//!   cut show the last response too, wherever it was stored. Hence no answer and no message is ever
+//!   lost to a race, while several answers that arrived together are all in the prompt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,8 @@ pub struct Told {
     pub event: Event,
     /// Where it stands in the log.
     pub position: u64,
-    /// Of a model's reply: the position that its prompt was built from, before its own. None for all
-    /// other events, and for a failed model call, which has seen nothing.
+    /// Of a model's reply: the position that its prompt was built from, before its own. None for
+    /// all other events, and for a failed model call, which has seen nothing.
     pub seen: Option<u64>,
 }
 

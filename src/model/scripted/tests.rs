@@ -190,11 +190,3 @@ async fn pieces_are_the_whole_text_in_words() {
     let counts = (usage.prompt_token_count, usage.candidates_token_count, usage.total_token_count);
     assert_eq!(counts, (5, 2, 7));
 }
-
-#[test]
-fn keys_with_dots_are_found() {
-    let object = object(json!({"a.b": 1, "a": {"c.d": 2, "e": {"f": 3}}}));
-    let found = |path| nested(&object, path);
-    let all = (found("a.b"), found("a.c.d"), found("a.e.f"), found("a.x"), found("x"));
-    assert_eq!(all, (Some(json!(1)), Some(json!(2)), Some(json!(3)), None, None));
-}
