@@ -7,3 +7,4 @@ pub mod proto;
 pub mod runner;
 pub mod session;
 pub mod store;
+pub mod tool;

@@ -13,6 +13,7 @@ pub use crate::session::call::{Answers, Behaviour, DEFAULT_TIMEOUT, Decisions, E
 
 pub mod file;
 pub mod script;
+pub mod template;
 
 /// The note that ADK adds to the description of a long-running tool, in our words.
 pub const LONG_RUNNING_NOTE: &str = "NOTE: This is a long-running operation. Do not call this tool \
