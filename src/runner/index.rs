@@ -9,8 +9,9 @@ use crate::session::call::{Call, End, Phase};
 use crate::session::content::Usage;
 use crate::session::id::{AppName, CallId, InvocationId, SessionKey, UserId};
 use crate::session::record::{Ending, Record};
-use crate::session::state::{Invocation, Touched};
-use crate::store::{Entry, EntryWrite, Kind, SharedWrite};
+use crate::session::state::{Claim, Invocation, Touched};
+use crate::session::refusal::Refusal;
+use crate::store::{self, Entry, EntryWrite, Kind, SharedWrite};
 
 /// Entries that stand for sessions, by name.
 pub const SESSION: Kind = "session";
@@ -132,6 +133,12 @@ fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).expect("views have text keys only")
 }
 
+/// A view as it was written.
+pub fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let corrupt = |wrong: serde_json::Error| store::Error::Corrupt(wrong.to_string());
+    serde_json::from_slice(bytes).map_err(|wrong| super::refuse_store(corrupt(wrong)))
+}
+
 fn invocation_entry(view: &InvocationView) -> EntryWrite {
     EntryWrite::Put(Entry {
         kind: INVOCATION,
@@ -166,7 +173,7 @@ fn call_entry(call: &Call) -> EntryWrite {
 }
 
 /// The changes of entries that go with records.
-pub fn entries(session: &Session, touched: &Touched, owned_before: bool) -> Vec<EntryWrite> {
+pub fn entries(session: &Session, touched: &Touched, claim_before: Option<&Claim>) -> Vec<EntryWrite> {
     let mut writes = Vec::new();
     let find = |id: &CallId| {
         let ended = || touched.ended.iter().flat_map(|(_, calls)| calls);
@@ -179,6 +186,7 @@ pub fn entries(session: &Session, touched: &Touched, owned_before: bool) -> Vec<
     writes.extend(ended.map(|view| invocation_entry(&view)));
     let id = session.uid.to_string();
     match &session.claim {
+        claim if claim.as_ref() == claim_before => {}
         Some(claim) => writes.push(EntryWrite::Put(Entry {
             kind: OWNER,
             id,
@@ -188,8 +196,7 @@ pub fn entries(session: &Session, touched: &Touched, owned_before: bool) -> Vec<
             tags: Default::default(),
             bytes: Vec::new(),
         })),
-        None if owned_before => writes.push(EntryWrite::Remove { kind: OWNER, id }),
-        None => {}
+        None => writes.push(EntryWrite::Remove { kind: OWNER, id }),
     }
     writes
 }

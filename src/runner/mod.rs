@@ -1,7 +1,304 @@
-//! What makes agents run.
+//! What makes agents run: it reads a session, asks the domain what to append, appends it, and
+//! performs what the log then says is to be done.
+//!
+//! Invariants:
+//! * Nothing is performed, told or acknowledged before the record of it is durable.
+//! * One append path (`write`) for handlers, drivers and the sweeper; one reading path (`session`).
+//! * Whatever a handler appends is appended in a task of its own: a client's leaving drops the
+//!   handler at any await, and nothing else.
+//! * An append that leaves a session able to move leaves it with an owner.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lru::LruCache;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::session::id::{Owner, Principal, RequestId, SessionUid};
+use crate::session::refusal::{Reason, Refusal};
+use crate::session::{Session, codec};
+use crate::store::{self, Store};
 
 pub mod cast;
+mod drive;
+mod history;
 pub mod index;
-pub mod live;
+mod invocations;
+mod live;
+mod perform;
 pub mod prompt;
+pub mod reconcile;
+mod run;
+mod sessions;
 pub mod step;
+mod submit;
+mod watch;
+mod write;
+
+pub use cast::{Cast, Registry};
+pub use invocations::{Changed, Changes, Find, InvocationFilter, Listed};
+pub use run::{Run, Started};
+pub use sessions::{NewSession, SessionView};
+pub use submit::{Submission, Submitted};
+pub use watch::{Follow, Item};
+pub use write::Caller;
+
+/// Bounds of running, each with its unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Model calls between two pauses, unless the run says otherwise (ADK: 500).
+    pub max_llm_calls: u32,
+    /// A body is not run if its start took longer than this to become durable.
+    pub start_window: Duration,
+    /// A fold is stored at the latest after so many records.
+    pub snapshot_records: u64,
+    /// Largest event, in bytes of its stored form.
+    pub event_bytes: usize,
+    /// Sessions whose folds are kept in memory.
+    pub cached_sessions: usize,
+    /// Sessions driven at once; one more message is OVERLOADED.
+    pub driven_sessions: usize,
+    /// How often a decision is made again because somebody else appended first.
+    pub conflicts: u32,
+    /// Claims without progress, after which a session is left alone until somebody answers.
+    pub attempts: u32,
+    /// Requests are remembered for at least so long.
+    pub remember_requests: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_llm_calls: 500,
+            start_window: Duration::from_secs(2),
+            snapshot_records: 256,
+            event_bytes: 1 << 20,
+            cached_sessions: 1024,
+            driven_sessions: 10_000,
+            conflicts: 100,
+            attempts: 5,
+            remember_requests: Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+/// Runs the agents of a cast over a store. A clone is the same runner.
+#[derive(Clone)]
+pub struct Runner {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    store: Arc<dyn Store>,
+    cast: Cast,
+    limits: Limits,
+    owner: Owner,
+    hub: Arc<live::Hub>,
+    cache: Mutex<LruCache<SessionUid, Arc<Session>>>,
+    drivers: Mutex<HashMap<SessionUid, u64>>,
+    tasks: TaskTracker,
+    draining: CancellationToken,
+}
+
+/// A text that was never made before.
+pub(crate) fn mint() -> String {
+    Uuid::now_v7().to_string()
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runner {
+    /// A runner with an identity of its own. `recover` is to be called before it is used.
+    pub fn new(store: Arc<dyn Store>, cast: Cast, limits: Limits) -> Self {
+        let owner = Owner::parse(Uuid::new_v4().to_string()).expect("a UUID is an id");
+        let cached = NonZeroUsize::new(limits.cached_sessions).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                cast,
+                limits,
+                owner,
+                hub: Arc::default(),
+                cache: Mutex::new(LruCache::new(cached)),
+                drivers: Mutex::default(),
+                tasks: TaskTracker::new(),
+                draining: CancellationToken::new(),
+            }),
+        }
+    }
+
+    /// The apps that can be run.
+    pub fn cast(&self) -> &Cast {
+        &self.inner.cast
+    }
+
+    /// The store's clock, in microseconds since 1970.
+    pub fn now(&self) -> u64 {
+        self.inner.store.now()
+    }
+
+    /// Fires when the runner drains: streams end then.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.inner.draining
+    }
+
+    /// Starts nothing new from here on. Bodies at work are awaited, for as long as the caller waits;
+    /// what is not back then is recovered at the next start.
+    pub async fn drain(&self) {
+        self.inner.draining.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// Ends when the store has failed for good, with what happened.
+    pub async fn failed(&self) -> String {
+        self.inner.store.failed().await
+    }
+
+    /// How many sessions are driven right now.
+    pub fn driven(&self) -> usize {
+        lock(&self.inner.drivers).len()
+    }
+
+    /// Runs something that must not end with whoever asked for it.
+    async fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let task = self.inner.tasks.spawn(work);
+        task.await.unwrap_or_else(|panic| {
+            tracing::error!(error = %panic, "a request's task ended without an answer");
+            Err(Refusal::new(Reason::WriteOutcomeUnknown, "the request ended without an answer"))
+        })
+    }
+}
+
+impl Inner {
+    /// The session as it is: its fold, read on to the end of its log. None: there is no such log.
+    pub(crate) async fn session(&self, uid: &SessionUid) -> Result<Option<Arc<Session>>, Refusal> {
+        let cached = lock(&self.cache).get(uid).cloned();
+        if let Some(session) = cached {
+            if self.store.exclusive() {
+                return Ok(Some(session));
+            }
+            return self.read_on(uid, session).await.map(Some);
+        }
+        self.reload(uid).await
+    }
+
+    /// The session as the store has it, whatever memory says.
+    pub(crate) async fn reload(&self, uid: &SessionUid) -> Result<Option<Arc<Session>>, Refusal> {
+        let opened = self.store.open(uid).await.map_err(refuse_store)?;
+        let Some(opened) = opened else { return Ok(None) };
+        let mut rows = opened.rows.into_iter();
+        let mut session = match opened.snapshot {
+            Some((_, bytes)) => codec::decode_snapshot(&bytes).map_err(|e| quarantine(uid, &e))?,
+            None => {
+                let first = rows.next().map(|row| codec::decode_record(&row.bytes));
+                let first = first.transpose().map_err(|wrong| quarantine(uid, &wrong))?;
+                let begun = first.as_ref().and_then(Session::begin);
+                begun.ok_or_else(|| quarantine(uid, &"the log does not begin a session"))?
+            }
+        };
+        fold(uid, &mut session, rows)?;
+        let session = self.read_on(uid, Arc::new(session)).await?;
+        Ok(Some(session))
+    }
+
+    async fn read_on(
+        &self,
+        uid: &SessionUid,
+        mut session: Arc<Session>,
+    ) -> Result<Arc<Session>, Refusal> {
+        loop {
+            let rows = self.store.read(uid, session.head, store::MAX_READ_ROWS).await;
+            let rows = rows.map_err(refuse_store)?;
+            if rows.is_empty() {
+                self.remember(&session);
+                return Ok(session);
+            }
+            fold(uid, Arc::make_mut(&mut session), rows)?;
+        }
+    }
+
+    /// Keeps the newest fold of a session in memory.
+    pub(crate) fn remember(&self, session: &Arc<Session>) {
+        let mut cache = lock(&self.cache);
+        if cache.peek(&session.uid).is_none_or(|there| there.head < session.head) {
+            cache.put(session.uid.clone(), session.clone());
+        }
+    }
+
+    pub(crate) fn forget(&self, uid: &SessionUid) {
+        lock(&self.cache).pop(uid);
+    }
+
+    /// The name under which this process does things of its own accord.
+    pub(crate) fn server(&self) -> Principal {
+        Principal::parse(format!("server:{}", self.owner)).expect("an owner is an id")
+    }
+
+    /// Refuses when the server drains.
+    pub(crate) fn check_open(&self) -> Result<(), Refusal> {
+        if self.draining.is_cancelled() {
+            return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
+        }
+        Ok(())
+    }
+}
+
+fn fold(
+    uid: &SessionUid,
+    session: &mut Session,
+    rows: impl IntoIterator<Item = store::Row>,
+) -> Result<(), Refusal> {
+    for row in rows {
+        let record = codec::decode_record(&row.bytes).map_err(|wrong| quarantine(uid, &wrong))?;
+        session.apply(&record, &mut crate::session::state::Touched::default());
+    }
+    Ok(())
+}
+
+/// A session that cannot be read: it alone is refused, and an alarm is logged.
+pub(crate) fn quarantine(uid: &SessionUid, wrong: &dyn std::fmt::Display) -> Refusal {
+    tracing::error!(session_uid = %uid, error = %wrong, "a session cannot be read");
+    Refusal::new(Reason::SessionQuarantined, "the session's log cannot be read by this server")
+}
+
+/// The world failed: the cause goes to the log, the caller learns what he can do.
+pub(crate) fn refuse_store(error: store::Error) -> Refusal {
+    match error {
+        store::Error::Overloaded => {
+            Refusal::new(Reason::Overloaded, "too many requests wait for the store; try again")
+        }
+        store::Error::Unavailable(why) => {
+            tracing::warn!(error = %why, "the store is not available");
+            Refusal::new(Reason::StoreUnavailable, "the store is not available; nothing was written")
+        }
+        store::Error::Unknown(why) => {
+            tracing::error!(error = %why, "the fate of a write is unknown");
+            let message = "it is not known whether the request was carried out; repeat it";
+            Refusal::new(Reason::WriteOutcomeUnknown, message)
+        }
+        store::Error::Corrupt(why) => {
+            tracing::error!(error = %why, "the store holds what nobody wrote");
+            let message = "the session's log cannot be read by this server";
+            Refusal::new(Reason::SessionQuarantined, message)
+        }
+    }
+}
+
+/// A caller's mark on a request, with a digest of the request's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// The mark.
+    pub id: RequestId,
+    /// Tells bodies apart.
+    pub digest: String,
+}

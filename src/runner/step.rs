@@ -25,8 +25,8 @@ pub enum Done {
     Body {
         /// Which one.
         key: BodyKey,
-        /// What it gave; none if that is not known.
-        outcome: Option<Outcome>,
+        /// What it gave.
+        gave: Gave,
         /// Changes of state that it made.
         state_delta: Object,
         /// It asked that the model is not called after it.
@@ -41,6 +41,17 @@ pub enum Done {
         /// What it said, or code and message of its failure.
         reply: Result<Reply, (String, String)>,
     },
+}
+
+/// What is known of a body that came back.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Gave {
+    /// What it gave.
+    Outcome(Outcome),
+    /// It may have done its work or not.
+    Unknown,
+    /// It was not run: its start took too long to become durable.
+    NotRun,
 }
 
 /// What a driver has in its hands.
@@ -104,28 +115,39 @@ impl Hands {
 
     /// What to append, on the session as it was read. Nothing in the hands is changed: `settled`
     /// does that when the append is known to be durable.
-    pub fn decide<'a>(&self, session: &Session, now: u64, mint: &'a mut dyn Mint) -> Decision<'a> {
+    /// With `start` false nothing new is set going: what came back is recorded, and that is all.
+    pub fn decide<'a>(
+        &self,
+        session: &Session,
+        now: u64,
+        mint: &'a mut dyn Mint,
+        start: bool,
+    ) -> Decision<'a> {
         let by = Principal::parse(format!("server:{}", self.owner)).expect("an owner is an id");
         let mut draft = Draft::new(session.clone(), now, by, mint);
         if !self.holds(session) {
             for done in &self.done {
-                if let Done::Body { outcome: Some(_), .. } = done {
+                if let Done::Body { gave: Gave::Outcome(_), .. } = done {
                     hand_in(&mut draft, done);
                 }
             }
-            let claimed = draft.claim_if_free(&self.owner);
+            let claimed = start && draft.claim_if_free(&self.owner);
             if claimed {
                 draft.settle();
             }
             return Decision::HandIn { draft, claimed };
         }
-        for lost in draft.lost_bodies() {
-            draft.lose(&lost);
-        }
         for done in &self.done {
-            hand_in(&mut draft, done);
+            if start || matches!(done, Done::Body { gave: Gave::Outcome(_), .. }) {
+                hand_in(&mut draft, done);
+            }
         }
-        draft.settle();
+        if start {
+            for lost in draft.lost_bodies() {
+                draft.lose(&lost);
+            }
+            draft.settle();
+        }
         if draft.records.is_empty() { Decision::Nothing } else { Decision::Append(draft) }
     }
 
@@ -194,18 +216,17 @@ impl Hands {
 
 fn hand_in(draft: &mut Draft<'_>, done: &Done) {
     match done.clone() {
-        Done::Body {
-            key: (call, execution, _),
-            outcome: Some(outcome),
-            state_delta,
-            skip_summarization,
-        } => {
-            draft.returned(&call, execution, outcome, state_delta, skip_summarization);
-        }
-        Done::Body { key: (call, execution, attempt), outcome: None, .. } => {
+        Done::Body { key: (call, execution, attempt), gave, state_delta, skip_summarization } => {
             let open = draft.session.calls.get(&call);
-            if open.is_some_and(|open| (open.execution, open.attempt) == (execution, attempt)) {
-                draft.lose(&call);
+            let mine =
+                open.is_some_and(|open| (open.execution, open.attempt) == (execution, attempt));
+            match gave {
+                Gave::Outcome(outcome) => {
+                    draft.returned(&call, execution, outcome, state_delta, skip_summarization);
+                }
+                Gave::Unknown if mine => draft.lose(&call),
+                Gave::NotRun if mine => draft.not_run(&call),
+                Gave::Unknown | Gave::NotRun => {}
             }
         }
         Done::Model { key: (invocation, frame), seen, reply } => {

@@ -269,10 +269,12 @@ impl Draft<'_> {
         if self.session.calls.values().any(at_work) || !self.session.ready_frames().is_empty() {
             return false;
         }
-        if self.session.held_calls(invocation).is_empty() {
+        let held = self.session.held_calls(invocation);
+        let held: Vec<CallId> = held.into_iter().map(|call| call.spec.id.clone()).collect();
+        if held.is_empty() {
             self.end(invocation, Ending::Completed);
         } else {
-            self.push(Body::Paused { invocation: invocation.clone() });
+            self.push(Body::Paused { invocation: invocation.clone(), held });
         }
         true
     }
@@ -302,6 +304,25 @@ impl Draft<'_> {
         };
         event.calls.insert(id.clone(), facts);
         self.push(Body::Lost { call: id.clone(), event });
+    }
+
+    /// A body that was started was not run after all: its start took too long to become durable.
+    pub fn not_run(&mut self, id: &CallId) {
+        let Some(call) = self.session.calls.get(id).cloned() else { return };
+        if call.body.is_none() {
+            return;
+        }
+        let ending = |open: &super::state::Invocation| open.ending.is_some();
+        let ending = self.session.invocations.get(&call.invocation).is_some_and(ending);
+        if call.closed().is_none() && call.attempt < call::MAX_ATTEMPTS && !ending {
+            let (call, execution, attempt) = (id.clone(), call.execution, call.attempt + 1);
+            self.push(Body::Started { call, execution, attempt });
+            return;
+        }
+        let text = "The tool was not run: the server was too slow to start it.";
+        let response = Object::from_iter([("error".to_owned(), text.into())]);
+        let (execution, outcome) = (call.execution, Outcome::Error(response));
+        self.returned(id, execution, outcome, Object::new(), false);
     }
 
     /// The bodies that an earlier claim started and nobody runs any more.

@@ -149,6 +149,8 @@ pub enum Body {
     Paused {
         /// The invocation.
         invocation: InvocationId,
+        /// The calls that it waits for, in the order of their requests.
+        held: Vec<CallId>,
     },
     /// Move (of a paused invocation: fact): the invocation is over.
     Ended {

@@ -50,6 +50,8 @@ pub struct Invocation {
     pub id: InvocationId,
     /// The root agent.
     pub agent: AgentName,
+    /// Who set it going.
+    pub principal: Principal,
     /// How it runs.
     pub config: RunConfig,
     /// When it began, in microseconds since 1970.
@@ -254,7 +256,7 @@ impl Session {
                 }
                 touched.invocations.insert(invocation.clone());
             }
-            Body::Paused { invocation } => {
+            Body::Paused { invocation, held: _ } => {
                 if let Some(open) = self.invocations.get_mut(invocation) {
                     open.paused_at = self.head;
                     open.update_time = record.time;
@@ -265,9 +267,6 @@ impl Session {
             }
             Body::Ended { invocation, how } => {
                 touched.ended.extend(self.ended(record, invocation, how));
-                touched.invocations.remove(invocation);
-                let live = |id: &CallId| self.calls.contains_key(id);
-                touched.calls.retain(live);
             }
         }
     }
@@ -319,6 +318,7 @@ impl Session {
         let invocation = Invocation {
             id: id.clone(),
             agent: agent.clone(),
+            principal: record.by.clone(),
             config: config.clone(),
             create_time: record.time,
             update_time: record.time,

@@ -26,14 +26,9 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Compiles a schema. Patterns are matched in linear time, so those that look around are
-    /// refused; references lead nowhere outside the schema.
+    /// Compiles a schema.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
-        let validator = jsonschema::options()
-            .with_pattern_options(PatternOptions::regex())
-            .offline()
-            .build(schema)
-            .map_err(|error| SchemaError(error.to_string()))?;
+        let validator = compile(schema)?;
         let properties = schema.get("properties").and_then(Value::as_object).cloned();
         let required = schema.get("required").and_then(Value::as_array);
         let required = required.into_iter().flatten().filter_map(Value::as_str);
@@ -70,8 +65,7 @@ impl Parameters {
             )));
         }
         let value = Value::Object(effective);
-        let violations: Vec<String> =
-            self.validator.iter_errors(&value).take(MAX_VIOLATIONS).map(violation).collect();
+        let violations = violations(&self.validator, &value);
         if !violations.is_empty() {
             let violations = violations.join("\n");
             return Err(error(format!(
@@ -90,6 +84,27 @@ impl Parameters {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the schema cannot be used: {0}")]
 pub struct SchemaError(String);
+
+/// Compiles a schema. Patterns are matched in linear time, so those that look around are refused;
+/// references lead nowhere outside the schema.
+fn compile(schema: &Value) -> Result<Validator, SchemaError> {
+    jsonschema::options()
+        .with_pattern_options(PatternOptions::regex())
+        .offline()
+        .build(schema)
+        .map_err(|error| SchemaError(error.to_string()))
+}
+
+fn violations(validator: &Validator, value: &Value) -> Vec<String> {
+    validator.iter_errors(value).take(MAX_VIOLATIONS).map(violation).collect()
+}
+
+/// Checks an answer against the schema that its tool declares; the text tells what is wrong.
+pub fn check_answer(schema: &Value, answer: &Value) -> Result<(), String> {
+    let validator = compile(schema).map_err(|fault| fault.to_string())?;
+    let violations = violations(&validator, answer);
+    if violations.is_empty() { Ok(()) } else { Err(violations.join("; ")) }
+}
 
 /// Path, rule and what it demands, without the value: it may be anything, and long.
 fn violation(error: ValidationError<'_>) -> String {

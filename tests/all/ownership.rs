@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use countersign::runner::step::{BodyKey, Decision, Done, Hands, ModelKey};
+use countersign::runner::step::{BodyKey, Decision, Done, Gave, Hands, ModelKey};
 use countersign::session::Session;
 use countersign::session::call::{Behaviour, Effect, Kind, Spec};
 use countersign::session::content::{Content, Data, FunctionCall, Object, Part};
@@ -154,7 +154,7 @@ impl World {
         let mut world = self.clone();
         let driver = &mut world.drivers[n];
         let mut mint = minted(driver.view.head, driver.hands.owner.as_str());
-        let decision = driver.hands.decide(&driver.view, TIME, &mut mint);
+        let decision = driver.hands.decide(&driver.view, TIME, &mut mint, true);
         let stop = matches!(decision, Decision::HandIn { .. });
         let mut taken = false;
         let draft = match decision {
@@ -211,7 +211,7 @@ impl World {
         };
         world.drivers[n].hands.back(Done::Body {
             key: key.clone(),
-            outcome: Some(outcome),
+            gave: Gave::Outcome(outcome),
             state_delta: Object::new(),
             skip_summarization: false,
         });

@@ -1,0 +1,294 @@
+//! The driver: the loop around `step`. It reads the session, appends what follows, performs what is
+//! to be performed, and waits for what comes back, or for others' facts. It holds no truth: it can
+//! be dropped at any await, and the next claim goes on from the log.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::Instrument;
+
+use super::history::History;
+use super::live::Live;
+use super::perform::{self, STORE_RETRY};
+use super::step::{Decision, Done, Gave, Hands, ModelKey, Work};
+use super::write::{Plan, Written};
+use super::{Inner, lock};
+use crate::session::Session;
+use crate::session::id::SessionUid;
+use crate::session::refusal::{Reason, Refusal};
+
+/// What a driver has beside its hands.
+struct Driver {
+    inner: Arc<Inner>,
+    uid: SessionUid,
+    hands: Hands,
+    live: Arc<Live>,
+    history: History,
+    tasks: JoinSet<Done>,
+    models: HashMap<ModelKey, AbortHandle>,
+    /// Before the last append that may hold starts went to the store.
+    since: Instant,
+}
+
+/// Takes the session out of the list of driven ones, however its driver ends.
+struct Listed {
+    inner: Arc<Inner>,
+    uid: SessionUid,
+    epoch: u64,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut drivers = lock(&self.inner.drivers);
+        if drivers.get(&self.uid) == Some(&self.epoch) {
+            drivers.remove(&self.uid);
+        }
+    }
+}
+
+impl Inner {
+    /// Drives a session under the claim that this process has just taken.
+    pub(crate) fn drive(self: Arc<Self>, session: Arc<Session>) {
+        let Some(claim) = session.claim.clone().filter(|claim| claim.owner == self.owner) else {
+            return;
+        };
+        let uid = session.uid.clone();
+        lock(&self.drivers).insert(uid.clone(), claim.epoch);
+        let listed = Listed { inner: self.clone(), uid: uid.clone(), epoch: claim.epoch };
+        let key = &session.key;
+        let span = tracing::info_span!(
+            "drive",
+            app = %key.app,
+            session_id = %key.id,
+            invocation_id = tracing::field::Empty,
+            epoch = claim.epoch,
+        );
+        if let Some(running) = &session.running {
+            span.record("invocation_id", running.as_str());
+        }
+        let driver = Driver {
+            live: self.hub.follow(&uid),
+            hands: Hands::new(claim.owner, claim.epoch),
+            history: History::default(),
+            tasks: JoinSet::new(),
+            models: HashMap::new(),
+            since: Instant::now(),
+            inner: self.clone(),
+            uid,
+        };
+        let drive = async move {
+            driver.run(session).await;
+            drop(listed);
+        };
+        self.tasks.spawn(drive.instrument(span));
+    }
+}
+
+impl Driver {
+    async fn run(mut self, mut session: Arc<Session>) {
+        let mut grows = self.live.grows();
+        loop {
+            grows.mark_unchanged();
+            match self.turn(session).await {
+                Turn::Over => return,
+                Turn::Again => {}
+                Turn::Wait => {
+                    if self.stopped() {
+                        return;
+                    }
+                    tokio::select! {
+                        biased;
+                        Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                            self.back(done);
+                            while let Some(done) = self.tasks.try_join_next() {
+                                self.back(done);
+                            }
+                        }
+                        _ = grows.changed() => {}
+                        () = self.inner.draining.cancelled(), if !self.draining() => {}
+                    }
+                }
+                Turn::Retry => tokio::time::sleep(STORE_RETRY).await,
+            }
+            session = match self.read().await {
+                Some(session) => session,
+                None => return,
+            };
+        }
+    }
+
+    /// One look at the session: append what follows from it, or perform what it says.
+    async fn turn(&mut self, session: Arc<Session>) -> Turn {
+        let mut mint = super::mint;
+        let now = self.inner.store.now();
+        let since = Instant::now();
+        let (draft, claimed, hand_in) =
+            match self.hands.decide(&session, now, &mut mint, !self.draining()) {
+                Decision::Nothing => {
+                    self.hands.settled();
+                    return if session.claim.is_none() { Turn::Over } else { self.perform(session).await };
+                }
+                Decision::Append(draft) => (draft, false, false),
+                Decision::HandIn { draft, claimed } => (draft, claimed, true),
+            };
+        if draft.records.is_empty() {
+            return self.over();
+        }
+        let first = session.head + 1;
+        let records = draft.records.clone();
+        match self.inner.write(Plan::new(Some(&session), draft)).await {
+            Ok(Written::Done(after)) => {
+                self.hands.settled();
+                for (position, record) in (first..).zip(&records) {
+                    self.history.push(position, record);
+                }
+                if hand_in {
+                    if claimed {
+                        self.inner.clone().drive(after);
+                    }
+                    return self.over();
+                }
+                self.since = since;
+                if after.claim.is_none() { Turn::Over } else { self.perform(after).await }
+            }
+            Ok(Written::Conflict | Written::Exists | Written::Seen(_)) => Turn::Again,
+            Err(refusal) => self.failed(refusal),
+        }
+    }
+
+    /// The claim is gone: bodies at work are still awaited, and what they give is handed in.
+    fn over(&self) -> Turn {
+        if self.hands.bodies.is_empty() { Turn::Over } else { Turn::Wait }
+    }
+
+    /// An append failed. What is too large can never be appended: a shorter word takes its place.
+    fn failed(&mut self, refusal: Refusal) -> Turn {
+        tracing::warn!(reason = refusal.reason.as_str(), "a driver could not append");
+        if refusal.reason == Reason::LimitExceeded && self.hands.shorten(&refusal.message) {
+            return Turn::Again;
+        }
+        if self.draining() { Turn::Over } else { Turn::Retry }
+    }
+
+    /// Starts what the log says is started, and asks the models whose turn it is.
+    async fn perform(&mut self, session: Arc<Session>) -> Turn {
+        if self.draining() {
+            return Turn::Wait;
+        }
+        let Work { bodies, models, abandoned } = self.hands.perform(&session);
+        for key in abandoned {
+            if let Some(task) = self.models.remove(&key) {
+                task.abort();
+            }
+        }
+        for call in bodies {
+            let siblings = |other: &&crate::session::call::Call| other.sequence == call.sequence;
+            let siblings = session.calls.values().filter(siblings).count();
+            let body = perform::Body { call, since: self.since, siblings };
+            let running = self.inner.clone().run_body(session.clone(), body);
+            self.tasks.spawn(running.in_current_span());
+        }
+        for (key, seen) in models {
+            if let Err(refusal) = self.ask(&session, key.clone(), seen).await {
+                tracing::warn!(reason = refusal.reason.as_str(), "a prompt could not be read");
+                self.hands.models.remove(&key);
+                return Turn::Retry;
+            }
+        }
+        if self.hands.done.is_empty() { Turn::Wait } else { Turn::Again }
+    }
+
+    async fn ask(&mut self, session: &Arc<Session>, key: ModelKey, seen: u64) -> Result<(), Refusal> {
+        let inner = self.inner.clone();
+        let open = session.invocations.get(&key.0);
+        let agent = open.and_then(|open| open.frames.get(&key.1)).map(|frame| &frame.agent);
+        let role = agent.and_then(|agent| inner.cast.agent(&session.key.app, agent));
+        let Some(role) = role else {
+            self.hands.back(Done::Model { key, seen, reply: Err(perform::gone()) });
+            return Ok(());
+        };
+        let request = inner.request(session, &mut self.history, &key, role).await?;
+        let asked = self.inner.clone().ask_model(
+            session.clone(),
+            key.clone(),
+            seen,
+            request,
+            self.live.clone(),
+        );
+        let task = self.tasks.spawn(asked.in_current_span());
+        self.models.insert(key, task);
+        Ok(())
+    }
+
+    fn back(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        match done {
+            Ok(done) => {
+                if let Done::Model { key, .. } = &done {
+                    self.models.remove(key);
+                }
+                self.hands.back(done);
+            }
+            // An abandoned model; bodies and models catch their own panics.
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => tracing::error!(%error, "a task of a driver ended unexpectedly"),
+        }
+    }
+
+    async fn read(&self) -> Option<Arc<Session>> {
+        loop {
+            match self.inner.session(&self.uid).await {
+                Ok(session) => return session,
+                Err(refusal) if refusal.reason == Reason::SessionQuarantined => return None,
+                Err(_) if self.draining() => return None,
+                Err(_) => tokio::time::sleep(STORE_RETRY).await,
+            }
+        }
+    }
+
+    fn draining(&self) -> bool {
+        self.inner.draining.is_cancelled()
+    }
+
+    /// While draining only bodies at work are waited for; the next start does the rest.
+    fn stopped(&self) -> bool {
+        self.draining() && self.hands.bodies.is_empty() && self.hands.done.is_empty()
+    }
+}
+
+/// How a look at the session ended.
+enum Turn {
+    /// Wait for what comes back, or for others.
+    Wait,
+    /// Look again.
+    Again,
+    /// Look again, a little later.
+    Retry,
+    /// There is nothing more to do here.
+    Over,
+}
+
+impl Hands {
+    /// Replaces what came back and was too large to be recorded. False: there is nothing to replace.
+    fn shorten(&mut self, message: &str) -> bool {
+        let mut any = false;
+        for done in &mut self.done {
+            match done {
+                Done::Body { gave: gave @ Gave::Outcome(_), state_delta, .. } => {
+                    let error = crate::tool::arguments::error(message.to_owned());
+                    let error = Gave::Outcome(crate::session::record::Outcome::Error(error));
+                    any |= *gave != error;
+                    *gave = error;
+                    state_delta.clear();
+                }
+                Done::Model { reply: reply @ Ok(_), .. } => {
+                    *reply = Err(("LIMIT_EXCEEDED".to_owned(), message.to_owned()));
+                    any = true;
+                }
+                _ => {}
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,355 @@
+//! Performing what was decided: running bodies and asking models. What comes back goes to the driver
+//! as `Done`; nothing is stored from here.
+
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::cast::Role;
+use super::history::History;
+use super::live::Live;
+use super::step::{Done, Gave, ModelKey};
+use super::{Inner, index, mint, prompt, refuse_store};
+use crate::model::{self, Pieces, Request, Said};
+use crate::session::Session;
+use crate::session::call::{Behaviour, Call, Effect, Kind, Spec};
+use crate::session::content::{
+    Actions, CallFacts, Content, Data, Event, FunctionCall, Object, Part, Role as Speaker,
+};
+use crate::session::decide::Reply;
+use crate::session::id::{CallId, EventId};
+use crate::session::json as exact;
+use crate::session::record::Outcome;
+use crate::session::refusal::Refusal;
+use crate::tool::{self, Context, Facts, arguments};
+
+/// What an event has beside its content, at most, in bytes.
+const EVENT_MARGIN: usize = 16 * 1024;
+
+/// A body, ready to run.
+pub(super) struct Body {
+    pub call: Call,
+    /// Before its start went to the store.
+    pub since: Instant,
+    /// How many calls share the event that will tell what it gave.
+    pub siblings: usize,
+}
+
+impl Inner {
+    /// Runs a body to its end, its deadline or its panic.
+    pub(super) async fn run_body(self: Arc<Self>, session: Arc<Session>, body: Body) -> Done {
+        let Body { call, since, siblings } = body;
+        let key = (call.spec.id.clone(), call.execution, call.attempt);
+        let done = |gave, actions: Actions| Done::Body {
+            key: key.clone(),
+            gave,
+            state_delta: actions.state_delta,
+            skip_summarization: actions.skip_summarization,
+        };
+        let Some(body) = self.body_of(&session, &call) else {
+            let text = "TOOL_CHANGED: the tool is not there any more; it was not run.";
+            let error = Outcome::Error(arguments::error(text));
+            return done(Gave::Outcome(error), Actions::default());
+        };
+        let state = match self.state_of(&session, &call).await {
+            Ok(state) => state,
+            Err(_) => return done(Gave::NotRun, Actions::default()),
+        };
+        let context = Context::new(facts(&session, &call), Arc::new(state));
+        if since.elapsed() > self.limits.start_window {
+            tracing::warn!(call_id = %call.spec.id, "a body was not run: its start took too long");
+            return done(Gave::NotRun, Actions::default());
+        }
+        tracing::info!(call_id = %call.spec.id, tool = call.spec.name, "body starts");
+        let running = body.run(call.spec.args.clone(), context.clone());
+        let guarded = AssertUnwindSafe(running).catch_unwind();
+        let outcome = match tokio::time::timeout(call.spec.behaviour.timeout, guarded).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => tool::Outcome::Error("the tool failed unexpectedly".into()),
+            Err(_) => tool::Outcome::Unknown("the tool did not come back in time".to_owned()),
+        };
+        let mut actions = context.finish();
+        let room = self.limits.event_bytes.saturating_sub(EVENT_MARGIN) / siblings.max(1) / 2;
+        let outcome = match check_delta(&mut actions, room) {
+            Ok(()) => outcome,
+            Err(wrong) => tool::Outcome::Error(wrong.into()),
+        };
+        let gave = gave(&call, outcome, room);
+        tracing::info!(call_id = %call.spec.id, tool = call.spec.name, "body is back");
+        done(gave, actions)
+    }
+
+    fn body_of(&self, session: &Session, call: &Call) -> Option<Arc<dyn tool::Tool>> {
+        let open = session.invocations.get(&call.invocation)?;
+        let agent = &open.frames.get(&call.frame)?.agent;
+        let role = self.cast.agent(&session.key.app, agent)?;
+        role.tools.get(&call.spec.name).map(|part| part.body.clone())
+    }
+
+    /// The state that a body sees: all of it, with prefixes.
+    async fn state_of(&self, session: &Session, call: &Call) -> Result<Object, Refusal> {
+        let mut state = self.merged_state(session).await?;
+        if let Some(open) = session.invocations.get(&call.invocation) {
+            state.extend(open.temp.clone());
+        }
+        Ok(state)
+    }
+
+    /// The session's state with what it shares with others.
+    pub(super) async fn merged_state(&self, session: &Session) -> Result<Object, Refusal> {
+        let key = &session.key;
+        let scopes = [index::app_scope(&key.app), index::user_scope(&key.app, &key.user)];
+        let shared = self.store.shared(&scopes).await.map_err(refuse_store)?;
+        let mut state = session.state.clone();
+        for (name, bytes) in shared.into_values().flatten() {
+            let value = serde_json::from_slice(&bytes)
+                .map_err(|wrong| super::quarantine(&session.uid, &wrong))?;
+            state.insert(name, value);
+        }
+        Ok(state)
+    }
+
+    /// What a model is asked.
+    pub(super) async fn request(
+        &self,
+        session: &Session,
+        history: &mut History,
+        (invocation, frame): &ModelKey,
+        role: &Role,
+    ) -> Result<Request, Refusal> {
+        let told = history.upto(self, session, role.agent.max_prompt_events).await?;
+        let to = prompt::Frame { invocation, frame };
+        let held: BTreeSet<CallId> = session
+            .calls
+            .values()
+            .filter(|call| call.held().is_some())
+            .map(|call| call.spec.id.clone())
+            .collect();
+        Ok(Request {
+            agent: role.agent.name.to_string(),
+            instruction: role.agent.instruction.clone(),
+            contents: Arc::new(prompt::build(&told, to, &held)),
+            tools: role.specs.clone(),
+            news: prompt::news(&told, to),
+            stream: session.invocations.get(invocation).is_some_and(|open| open.config.streaming),
+        })
+    }
+
+    /// Asks a model once.
+    pub(super) async fn ask_model(
+        self: Arc<Self>,
+        session: Arc<Session>,
+        key: ModelKey,
+        seen: u64,
+        request: Request,
+        live: Arc<Live>,
+    ) -> Done {
+        let (invocation, frame) = &key;
+        let open = session.invocations.get(invocation);
+        let agent = open.and_then(|open| open.frames.get(frame)).map(|frame| frame.agent.clone());
+        let role = agent.as_ref().and_then(|name| self.cast.agent(&session.key.app, name));
+        let Some(role) = role else {
+            let reply = Err(gone());
+            return Done::Model { key, seen, reply };
+        };
+        let event_id = EventId::parse(mint()).expect("a UUID is an id");
+        let mut pieces = Speaking {
+            live,
+            event: Event {
+                id: event_id.clone(),
+                sequence: 0,
+                invocation_id: invocation.clone(),
+                author: role.agent.name.to_string(),
+                time: self.store.now(),
+                frame: Some(frame.clone()),
+                content: None,
+                long_running_tool_ids: None,
+                actions: Actions::default(),
+                finish_reason: String::new(),
+                usage: None,
+                error_code: String::new(),
+                error_message: String::new(),
+                custom_metadata: open.map(|o| o.config.custom_metadata.clone()).unwrap_or_default(),
+                calls: Default::default(),
+            },
+        };
+        let asked = AssertUnwindSafe(role.model.reply(request, &mut pieces)).catch_unwind().await;
+        let reply = match asked {
+            Ok(Ok(reply)) => self.judge(role, reply, event_id),
+            Ok(Err(model::Error { code, message })) => Err((code, message)),
+            Err(_) => Err(("MODEL_PANICKED".to_owned(), "the model failed unexpectedly".to_owned())),
+        };
+        Done::Model { key, seen, reply }
+    }
+
+    /// Judges what a model said: ids for its calls, effective arguments, what cannot be run.
+    fn judge(
+        &self,
+        role: &Role,
+        said: model::Reply,
+        event_id: EventId,
+    ) -> Result<Reply, (String, String)> {
+        let mut reply = Reply {
+            parts: Vec::new(),
+            calls: Vec::new(),
+            facts: Vec::new(),
+            finish_reason: said.finish_reason,
+            usage: said.usage,
+            event_id: Some(event_id),
+        };
+        for part in said.parts {
+            match part {
+                Said::Part(part) if part.call().is_some() || part.response().is_some() => {}
+                Said::Part(part) => reply.parts.push(part),
+                Said::Call { model_id, name, args, thought_signature } => {
+                    let (spec, facts) = judge_call(role, model_id, name, &args);
+                    let (id, name) = (spec.id.clone(), spec.name.clone());
+                    let data = Data::FunctionCall(FunctionCall { id: id.clone(), name, args });
+                    let data = Some(data);
+                    reply.parts.push(Part { data, thought: false, thought_signature });
+                    reply.facts.push((id, facts));
+                    reply.calls.push(spec);
+                }
+            }
+        }
+        if reply.parts.is_empty() {
+            let message = "the model's reply was empty".to_owned();
+            return Err(("MODEL_RETURNED_NO_CONTENT".to_owned(), message));
+        }
+        let size = json_bytes(&(&reply.parts, &reply.calls));
+        let most = self.limits.event_bytes.saturating_sub(EVENT_MARGIN);
+        if size > most {
+            let message = format!("the model's reply is larger than an event may be: {most} bytes");
+            return Err(("LIMIT_EXCEEDED".to_owned(), message));
+        }
+        Ok(reply)
+    }
+}
+
+/// Code and message of an event that says that an agent is gone.
+pub(super) fn gone() -> (String, String) {
+    ("AGENT_CHANGED".to_owned(), "the agent is not there any more".to_owned())
+}
+
+fn judge_call(
+    role: &Role,
+    model_id: Option<String>,
+    name: String,
+    args: &Object,
+) -> (Spec, CallFacts) {
+    let (behaviour, judged) = match role.tools.get(&name) {
+        Some(part) => {
+            let deep = args.values().map(exact::depth).max().unwrap_or(0) + 1;
+            let judged = if deep > exact::MAX_ARGS_DEPTH {
+                Err(arguments::error(format!(
+                    "the arguments nest deeper than {} levels",
+                    exact::MAX_ARGS_DEPTH
+                )))
+            } else {
+                part.parameters.effective(args)
+            };
+            (part.declaration.behaviour.clone(), judged)
+        }
+        None => {
+            let known = role.agent.tools.iter().map(|tool| tool.name.as_str());
+            let behaviour = Behaviour { effect: Effect::Read, ..Behaviour::default() };
+            (behaviour, Err(arguments::unknown_tool(&name, known)))
+        }
+    };
+    let (effective, failed) = match judged {
+        Ok(effective) => (effective, None),
+        Err(response) => (args.clone(), Some(response)),
+    };
+    let (args_digest, failed) = match exact::args_digest(&name, &effective) {
+        Ok(digest) => (digest, failed),
+        Err(wrong) => (String::new(), Some(arguments::error(format!("the arguments: {wrong}")))),
+    };
+    let id = CallId::parse(format!("adk-{}", Uuid::new_v4())).expect("a UUID makes an id");
+    let changed = !exact::same(&Value::Object(effective.clone()), &Value::Object(args.clone()));
+    let facts = CallFacts {
+        kind: behaviour.long_running.then_some(Kind::LongRunning),
+        args_digest: args_digest.clone(),
+        exact_json: if changed { json!(effective).to_string() } else { String::new() },
+        comment: String::new(),
+    };
+    (Spec { id, model_id, name, args: effective, args_digest, behaviour, failed }, facts)
+}
+
+fn facts(session: &Session, call: &Call) -> Facts {
+    Facts {
+        call_id: call.spec.id.clone(),
+        idempotency_key: call.idempotency_key(),
+        invocation_id: call.invocation.clone(),
+        session: session.key.clone(),
+        agent_path: call.frame.agent_path(),
+        principal: session
+            .invocations
+            .get(&call.invocation)
+            .map(|open| open.principal.clone())
+            .expect("a call's invocation is open while its body runs"),
+    }
+}
+
+fn json_bytes(value: &impl serde::Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |bytes| bytes.len())
+}
+
+/// Changes of state that are too large or nest too deep are dropped, and the body has failed.
+fn check_delta(actions: &mut Actions, room: usize) -> Result<(), String> {
+    let deep = actions.state_delta.values().any(|v| exact::depth(v) > exact::MAX_DEPTH);
+    let large = json_bytes(&actions.state_delta) > room;
+    if !deep && !large {
+        return Ok(());
+    }
+    actions.state_delta.clear();
+    Err("the changes of state that the tool made are too large, or nest too deep".to_owned())
+}
+
+/// What a body's outcome means for its call.
+fn gave(call: &Call, outcome: tool::Outcome, room: usize) -> Gave {
+    let failed = matches!(outcome, tool::Outcome::Error(_));
+    let response = match outcome.response(call.spec.behaviour.long_running) {
+        Ok(response) => response,
+        Err(why) => {
+            tracing::warn!(call_id = %call.spec.id, reason = why, "outcome of a body is unknown");
+            return Gave::Unknown;
+        }
+    };
+    let Some(response) = response else { return Gave::Outcome(Outcome::Nothing) };
+    let value = Value::Object(response);
+    let broken = |value: &Value| {
+        if exact::depth(value) > exact::MAX_DEPTH {
+            return Some(format!("the result nests deeper than {} levels", exact::MAX_DEPTH));
+        }
+        (json_bytes(value) > room)
+            .then(|| format!("the result is larger than the {room} bytes that it may have"))
+    };
+    let wrong = broken(&value).or_else(|| exact::canonical(&value).err().map(|e| e.to_string()));
+    let Value::Object(response) = value else { unreachable!("it was made an object") };
+    Gave::Outcome(match wrong {
+        Some(wrong) => Outcome::Error(arguments::error(wrong)),
+        None if failed => Outcome::Error(response),
+        None => Outcome::Value(response),
+    })
+}
+
+/// Shows the pieces of a text to whoever follows the session.
+struct Speaking {
+    live: Arc<Live>,
+    event: Event,
+}
+
+impl Pieces for Speaking {
+    fn text(&mut self, piece: &str) {
+        let content = Content { role: Speaker::Model, parts: vec![Part::text(piece)] };
+        self.live.speak(Event { content: Some(content), ..self.event.clone() });
+    }
+}
+
+/// How long a driver waits before it asks the store again that failed it.
+pub(super) const STORE_RETRY: Duration = Duration::from_millis(200);

@@ -1,0 +1,289 @@
+//! Answers from outside: SubmitFunctionResponse, and RunAsync with responses.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::index::{self, InvocationView};
+use super::run::{Started, gone};
+use super::write::{self, Caller, Decided, Outcome};
+use super::{Inner, Runner, refuse_store};
+use crate::session::call::Call;
+use crate::session::decide::{Answered, Incomings, find};
+use crate::session::id::{
+    AppName, CallId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
+};
+use crate::session::refusal::{Reason, Refusal};
+use crate::session::Session;
+use crate::tool::arguments::check_answer;
+
+/// Answers, and whose calls they must be for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submission {
+    /// The app that the calls must be of.
+    pub app: Option<AppName>,
+    /// The user that they must be of.
+    pub user: Option<UserId>,
+    /// The session that they must be in.
+    pub session: Option<SessionId>,
+    /// The answers.
+    pub answers: Incomings,
+}
+
+/// What came of answers, durable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submitted {
+    /// The session.
+    pub uid: SessionUid,
+    /// Its names.
+    pub key: SessionKey,
+    /// The invocation.
+    pub invocation: InvocationId,
+    /// What came of them.
+    pub outcome: Answered,
+    /// The first call, as it is now.
+    pub call: Call,
+    /// The invocation, as it is now.
+    pub view: InvocationView,
+    /// Sequence of the answers' event; 0 if it has no place yet.
+    pub sequence: u64,
+    /// Follow from behind this event.
+    pub after_sequence: u64,
+    /// Position of the answers' record.
+    pub position: u64,
+}
+
+/// What is recorded of answers for a repeat of the request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    outcome: Kind,
+    sequence: u64,
+    after_sequence: u64,
+    started: Started,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum Kind {
+    Applied,
+    Queued,
+    Progress,
+    Duplicate,
+}
+
+impl From<Answered> for Kind {
+    fn from(answered: Answered) -> Self {
+        match answered {
+            Answered::Applied => Self::Applied,
+            Answered::Queued => Self::Queued,
+            Answered::Progress => Self::Progress,
+            Answered::Duplicate => Self::Duplicate,
+        }
+    }
+}
+
+impl From<Kind> for Answered {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Applied => Self::Applied,
+            Kind::Queued => Self::Queued,
+            Kind::Progress => Self::Progress,
+            Kind::Duplicate => Self::Duplicate,
+        }
+    }
+}
+
+/// Answers given now, or by an earlier request with the same mark.
+pub(super) enum Given {
+    Now(Box<Submitted>),
+    Before(Started),
+}
+
+impl Runner {
+    /// Delivers an answer; durable when this returns.
+    pub async fn submit(
+        &self,
+        caller: Caller,
+        submission: Submission,
+    ) -> Result<Submitted, Refusal> {
+        self.inner.check_open()?;
+        let inner = self.inner.clone();
+        self.detached(async move {
+            let method = "SubmitFunctionResponse";
+            if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
+                return inner.submitted_before(&submission, kept).await;
+            }
+            match inner.give(&caller, method, &submission).await? {
+                Given::Now(submitted) => Ok(*submitted),
+                Given::Before(_) => {
+                    let kept = inner.seen::<Kept>(&caller, method).await?.ok_or_else(gone)?;
+                    inner.submitted_before(&submission, kept).await
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// There is no such call, or it is not the caller's to know.
+fn no_call(id: &CallId) -> Refusal {
+    Refusal::new(Reason::CallNotFound, "there is no such call").with("call_id", id)
+}
+
+impl Inner {
+    /// A call by its id, as it was when it was written last, with the session that has it.
+    pub(crate) async fn call(&self, id: &CallId) -> Result<Option<(SessionUid, Call)>, Refusal> {
+        let stored = self.store.entry(index::CALL, id.as_str()).await.map_err(refuse_store)?;
+        let Some(stored) = stored else { return Ok(None) };
+        Ok(Some((stored.uid, index::read(&stored.entry.bytes)?)))
+    }
+
+    /// The calls that are answered, which must all be of one session, and that the right one.
+    async fn calls(&self, to: &Submission) -> Result<(SessionUid, Vec<Call>), Refusal> {
+        let mut calls: Vec<Call> = Vec::new();
+        let mut home = None;
+        for incoming in &to.answers.answers {
+            let found = self.call(&incoming.call).await?;
+            let (uid, call) = found.ok_or_else(|| no_call(&incoming.call))?;
+            let SessionKey { app, user, id } = &call.session;
+            let wanted = to.app.as_ref().is_none_or(|wanted| wanted == app)
+                && to.user.as_ref().is_none_or(|wanted| wanted == user)
+                && to.session.as_ref().is_none_or(|wanted| wanted == id);
+            if !wanted {
+                return Err(no_call(&incoming.call));
+            }
+            if home.get_or_insert_with(|| uid.clone()) != &uid {
+                return Err(Refusal::new(
+                    Reason::MixedMessage,
+                    "the message answers calls of more than one invocation",
+                ));
+            }
+            calls.push(call);
+        }
+        let home = home.ok_or_else(|| Refusal::field("function_response", "is required"))?;
+        Ok((home, calls))
+    }
+
+    /// Delivers answers.
+    pub(super) async fn give(
+        self: &Arc<Self>,
+        caller: &Caller,
+        method: &str,
+        submission: &Submission,
+    ) -> Result<Given, Refusal> {
+        for _ in 0..self.limits.conflicts {
+            let (uid, past) = self.calls(submission).await?;
+            let mut stale = false;
+            let done = self
+                .decide(&uid, &caller.principal, |draft| {
+                    // An open call that the session does not hold has ended since it was read.
+                    stale = past.iter().any(|call| {
+                        call.closed().is_none() && !draft.session.calls.contains_key(&call.spec.id)
+                    });
+                    if stale {
+                        return Ok(Decided::new(None));
+                    }
+                    let before = draft.session.head;
+                    let outcome = draft.answer(&past, &submission.answers, &check_answer)?;
+                    let kept = kept(&draft.session, &past, submission, outcome, before);
+                    let request = if draft.records.is_empty() {
+                        None
+                    } else if method == "RunAsync" {
+                        write::request(caller, method, &kept.started)
+                    } else {
+                        write::request(caller, method, &kept)
+                    };
+                    Ok(Decided { value: Some(kept), request, delete: false })
+                })
+                .await?;
+            let (outcome, session) = done.ok_or_else(gone)?;
+            match outcome {
+                Outcome::Done(Some(kept)) => {
+                    let submitted = self.submitted(submission, kept, &session).await?;
+                    return Ok(Given::Now(Box::new(submitted)));
+                }
+                Outcome::Done(None) => debug_assert!(stale),
+                Outcome::Seen(recorded) => {
+                    let mark = caller.mark.as_ref().expect("only a marked request is recorded");
+                    let started = if method == "RunAsync" {
+                        write::outcome_of::<Started>(&recorded, mark)?
+                    } else {
+                        write::outcome_of::<Kept>(&recorded, mark)?.started
+                    };
+                    return Ok(Given::Before(started));
+                }
+            }
+        }
+        Err(Refusal::new(Reason::Overloaded, "others changed the call all the time; try again"))
+    }
+
+    async fn submitted_before(
+        &self,
+        submission: &Submission,
+        kept: Kept,
+    ) -> Result<Submitted, Refusal> {
+        let session = self.session(&kept.started.uid).await?.ok_or_else(gone)?;
+        self.submitted(submission, kept, &session).await
+    }
+
+    /// What is told of answers, with call and invocation as they are now.
+    async fn submitted(
+        &self,
+        submission: &Submission,
+        kept: Kept,
+        session: &Session,
+    ) -> Result<Submitted, Refusal> {
+        let first = &submission.answers.answers.first().expect("answers were seen").call;
+        let id = &kept.started.invocation;
+        let call = match session.calls.get(first) {
+            Some(call) => call.clone(),
+            None => self.call(first).await?.ok_or_else(|| no_call(first))?.1,
+        };
+        let view = match session.invocations.get(id) {
+            Some(open) => index::view(session, open),
+            None => self.invocation(id).await?,
+        };
+        Ok(Submitted {
+            uid: kept.started.uid,
+            key: kept.started.key,
+            invocation: kept.started.invocation,
+            outcome: kept.outcome.into(),
+            call,
+            view,
+            sequence: kept.sequence,
+            after_sequence: kept.after_sequence,
+            position: kept.started.after,
+        })
+    }
+}
+
+fn kept(
+    session: &Session,
+    past: &[Call],
+    submission: &Submission,
+    outcome: Answered,
+    before: u64,
+) -> Kept {
+    let first = &submission.answers.answers.first().expect("answers were seen").call;
+    let call = find(session, past, first).expect("an answered call was found");
+    let told = matches!(outcome, Answered::Applied | Answered::Progress);
+    let sequence = if told { session.last_sequence } else { 0 };
+    // A repeat of an answer is followed from where that answer stands.
+    let position = match outcome {
+        Answered::Duplicate => call.closed().map_or(before, |closing| closing.position),
+        _ => session.head,
+    };
+    Kept {
+        outcome: outcome.into(),
+        sequence,
+        after_sequence: session.last_sequence,
+        started: Started {
+            uid: session.uid.clone(),
+            key: session.key.clone(),
+            invocation: call.invocation.clone(),
+            after: position,
+            pauses_after: position,
+            replayed: false,
+        },
+    }
+}
