@@ -17,6 +17,9 @@ use super::{
     MAX_READ_ROWS, MAX_SWEEP, Opened, Query, Recorded, Row, Shared, Store, Stored,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// How an append goes wrong on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
