@@ -9,8 +9,8 @@
 //! * An acknowledged append is on the disk (memory: in the maps) before it is acknowledged.
 //! * Positions of a log are 1, 2, 3 ... without a hole; so are sequences of its events.
 //! * A batch repeated with its id answers `Repeated` and changes nothing.
-//! * A refused batch (`Conflict`, `Exists`, `RequestSeen`) changes nothing. If several refusals fit,
-//!   the answer is the first of `Repeated`, `RequestSeen`, `Conflict`, `Exists`.
+//! * A refused batch (`Conflict`, `Exists`, `RequestSeen`) changes nothing. If several refusals
+//!   fit, the answer is the first of `Repeated`, `RequestSeen`, `Conflict`, `Exists`.
 //! * Feed numbers are in commit order: who has read up to a number has seen all below it.
 
 use std::collections::BTreeMap;
@@ -92,8 +92,8 @@ pub enum EntryWrite {
 /// An entry as the store has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The entry; of a removed one kind, id, state, order and tags are what they were, it has no due
-    /// time, and its bytes are empty.
+    /// The entry; of a removed one kind, id, state, order and tags are what they were, it has no
+    /// due time, and its bytes are empty.
     pub entry: Entry,
     /// The session whose batch wrote or removed it last.
     pub uid: SessionUid,
@@ -160,10 +160,10 @@ pub struct Batch {
     pub shared: Vec<SharedWrite>,
     /// The request that this batch carries out. If one is recorded already: `RequestSeen`.
     pub request: Option<Request>,
-    /// Removes the log, its snapshot and every entry that this session wrote last, after the rest of
-    /// the batch was checked and done (so what it writes to entries is removed too; shared values
-    /// and the request stay); rows must be empty. The uid can never be appended to again: whatever
-    /// its expected head, a later batch is answered `Conflict { head: 0 }`.
+    /// Removes the log, its snapshot and every entry that this session wrote last, after the rest
+    /// of the batch was checked and done (so what it writes to entries is removed too; shared
+    /// values and the request stay); rows must be empty. The uid can never be appended to again:
+    /// whatever the expected head of a later batch, it finds `Conflict { head: 0 }`.
     pub delete: bool,
 }
 
@@ -331,8 +331,8 @@ pub trait Store: Send + Sync + 'static {
     /// Snapshot and records of a log; none if it was never begun or is deleted.
     async fn open(&self, uid: &SessionUid) -> Result<Option<Opened>, Error>;
 
-    /// Records after a position, oldest first, at most `limit` and `MAX_READ_ROWS`. Of a log that is
-    /// not there: none.
+    /// Records after a position, oldest first, at most `limit` and `MAX_READ_ROWS`. Of a log that
+    /// is not there: none.
     async fn read(&self, uid: &SessionUid, after: u64, limit: usize) -> Result<Vec<Row>, Error>;
 
     /// Records that are events, oldest first, at most `limit` and `MAX_READ_ROWS`.

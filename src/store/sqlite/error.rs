@@ -37,7 +37,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// A newer program wrote it.
-    #[error("{} was written by a newer version (schema {found}, known here: {known})", path.display())]
+    #[error("{} is of a newer version (schema {found}, known: {known})", path.display())]
     Newer {
         /// The file.
         path: PathBuf,

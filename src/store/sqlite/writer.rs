@@ -106,7 +106,7 @@ impl Writer {
     }
 }
 
-/// What a batch holds while it waits, in KiB; never more than there is, or it could never be let in.
+/// What a batch holds while it waits, in KiB; never more than there is, or it could not be let in.
 fn weight(batch: &Batch) -> u32 {
     let rows = batch.rows.iter().map(|row| row.bytes.len());
     let entries = batch.entries.iter().filter_map(EntryWrite::entry).map(|e| e.bytes.len());
