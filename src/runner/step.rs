@@ -120,7 +120,7 @@ impl Hands {
         &self,
         session: &Session,
         now: u64,
-        mint: &'a mut dyn Mint,
+        mint: &'a mut (dyn Mint + Send),
         start: bool,
     ) -> Decision<'a> {
         let by = Principal::parse(format!("server:{}", self.owner)).expect("an owner is an id");

@@ -32,18 +32,18 @@ pub struct Draft<'a> {
     pub now: u64,
     /// Who decides.
     pub by: Principal,
-    mint: &'a mut dyn Mint,
+    mint: &'a mut (dyn Mint + Send),
 }
 
 impl<'a> Draft<'a> {
     /// A draft on top of a session.
-    pub fn new(session: Session, now: u64, by: Principal, mint: &'a mut dyn Mint) -> Self {
+    pub fn new(session: Session, now: u64, by: Principal, mint: &'a mut (dyn Mint + Send)) -> Self {
         let (records, touched) = (Vec::new(), Touched::default());
         Self { session, records, touched, now, by, mint }
     }
 
     /// A draft whose first record begins a session.
-    pub fn begin(body: Body, now: u64, by: Principal, mint: &'a mut dyn Mint) -> Option<Self> {
+    pub fn begin(body: Body, now: u64, by: Principal, mint: &'a mut (dyn Mint + Send)) -> Option<Self> {
         let record = Record { time: now, by: by.clone(), body };
         let mut draft = Self::new(Session::begin(&record)?, now, by, mint);
         draft.records.push(record);

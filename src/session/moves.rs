@@ -70,7 +70,7 @@ impl Draft<'_> {
     }
 
     /// Closes what is open of an invocation and ends it.
-    pub(super) fn end(&mut self, invocation: &InvocationId, how: Ending) {
+    pub(crate) fn end(&mut self, invocation: &InvocationId, how: Ending) {
         let open = |call: &&Call| &call.invocation == invocation && call.closed().is_none();
         let mut by_frame: BTreeMap<FrameId, Vec<CallId>> = BTreeMap::new();
         let mut calls: Vec<&Call> = self.session.calls.values().filter(open).collect();

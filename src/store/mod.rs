@@ -5,11 +5,12 @@
 //! commits, so that changes of entries can be followed in commit order. It does not know what an
 //! approval, a call or an invocation is: bytes are opaque, and states, tags and keys are texts.
 //!
-//! Invariants, held by `tests/store`:
+//! Invariants, held by `contract` for every store:
 //! * An acknowledged append is on the disk (memory: in the maps) before it is acknowledged.
 //! * Positions of a log are 1, 2, 3 ... without a hole; so are sequences of its events.
 //! * A batch repeated with its id answers `Repeated` and changes nothing.
-//! * A refused batch (`Conflict`, `Exists`, `RequestSeen`) changes nothing.
+//! * A refused batch (`Conflict`, `Exists`, `RequestSeen`) changes nothing. If several refusals
+//!   fit, the answer is the first of `Repeated`, `RequestSeen`, `Conflict`, `Exists`.
 //! * Feed numbers are in commit order: who has read up to a number has seen all below it.
 
 use std::collections::BTreeMap;
@@ -18,14 +19,23 @@ use async_trait::async_trait;
 
 use crate::session::id::{Principal, RequestId, SessionUid};
 
+mod clock;
+#[cfg(test)]
+mod contract;
+mod failure;
 pub mod memory;
 pub mod sqlite;
+
+pub use clock::Clock;
 
 /// Most rows that one read returns.
 pub const MAX_READ_ROWS: usize = 1024;
 
 /// Most entries that one query or feed page returns.
 pub const MAX_ENTRIES: usize = 1000;
+
+/// Most requests, and most tombstones, that one sweep forgets.
+pub const MAX_SWEEP: usize = 500;
 
 /// How many tags an entry can be found by.
 pub const TAGS: usize = 3;
@@ -82,9 +92,10 @@ pub enum EntryWrite {
 /// An entry as the store has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The entry; of a removed one kind, id, order and tags are what they were, bytes are empty.
+    /// The entry; of a removed one kind, id, state, order and tags are what they were, it has no
+    /// due time, and its bytes are empty.
     pub entry: Entry,
-    /// The session whose batch wrote it last.
+    /// The session whose batch wrote or removed it last.
     pub uid: SessionUid,
     /// The feed number of its last change.
     pub feed: u64,
@@ -132,7 +143,8 @@ pub struct Recorded {
 /// One atomic change of one session and of what stands beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Names the batch for a repeat; 16 bytes of a UUID.
+    /// Names the batch for a repeat; 16 bytes of a UUID. A batch with records is known for as long
+    /// as its log; one without, until the session's next one without.
     pub id: [u8; 16],
     /// The session whose log is appended to. A log begins with its first batch, at head 0.
     pub uid: SessionUid,
@@ -148,9 +160,64 @@ pub struct Batch {
     pub shared: Vec<SharedWrite>,
     /// The request that this batch carries out. If one is recorded already: `RequestSeen`.
     pub request: Option<Request>,
-    /// Removes the log, its snapshot and every entry that this session wrote, after the rest of the
-    /// batch was checked; rows must be empty. The uid can never be appended to again.
+    /// Removes the log, its snapshot and every entry that this session wrote last, after the rest
+    /// of the batch was checked and done (so what it writes to entries is removed too; shared
+    /// values and the request stay); rows must be empty. The uid can never be appended to again:
+    /// whatever the expected head of a later batch, it finds `Conflict { head: 0 }`.
     pub delete: bool,
+}
+
+impl Batch {
+    /// Checks what can be seen in the batch alone; each store does so before anything else.
+    fn check(&self) -> Result<(), Error> {
+        if self.delete && !self.rows.is_empty() {
+            return Err(Error::Malformed("a deletion has records"));
+        }
+        let last = self.expected.checked_add(self.rows.len() as u64);
+        if last.is_none_or(|last| i64::try_from(last).is_err()) {
+            return Err(Error::Malformed("a position is out of range"));
+        }
+        if !self.rows.iter().zip(self.expected + 1..).all(|(row, at)| row.position == at) {
+            return Err(Error::Malformed("positions are not those behind the expected head"));
+        }
+        let events = || self.rows.iter().map(|row| row.sequence).filter(|&sequence| sequence > 0);
+        if events().zip(events().skip(1)).any(|(one, next)| one.checked_add(1) != Some(next)) {
+            return Err(Error::Malformed("sequences have a hole"));
+        }
+        let far = |due: u64| i64::try_from(due).is_err();
+        if self.entries.iter().any(|write| write.entry().and_then(|e| e.due).is_some_and(far)) {
+            return Err(Error::Malformed("a due time is out of range"));
+        }
+        Ok(())
+    }
+
+    /// Checks that the batch's events go on where the log's events end; each store does so when
+    /// the head was found to be the expected one.
+    fn check_events(&self, last: u64) -> Result<(), Error> {
+        let first = self.rows.iter().map(|row| row.sequence).find(|&sequence| sequence > 0);
+        if first.is_some_and(|first| last.checked_add(1) != Some(first)) {
+            return Err(Error::Malformed("sequences do not go on where the log's end"));
+        }
+        Ok(())
+    }
+}
+
+impl EntryWrite {
+    /// Whether it is about this entry.
+    fn names(&self, of: Kind, name: &str) -> bool {
+        match self {
+            Self::Create(entry) | Self::Put(entry) => entry.kind == of && entry.id == name,
+            Self::Remove { kind, id } => *kind == of && id == name,
+        }
+    }
+
+    /// The entry that is written, if one is.
+    fn entry(&self) -> Option<&Entry> {
+        match self {
+            Self::Create(entry) | Self::Put(entry) => Some(entry),
+            Self::Remove { .. } => None,
+        }
+    }
 }
 
 /// What came of an append that reached the store.
@@ -221,7 +288,8 @@ pub struct Query {
 pub struct Changes {
     /// The entries in order of their last change, each once, as they are now.
     pub entries: Vec<Stored>,
-    /// Ask again after this: all changes up to it are in this page or before it.
+    /// Ask again after this: all changes up to it are in this page or before it. Less than what was
+    /// asked for if the store has gone back, which only a restored backup does.
     pub upto: u64,
     /// There is more already.
     pub more: bool,
@@ -231,7 +299,7 @@ pub struct Changes {
 pub type Shared = BTreeMap<String, BTreeMap<String, Vec<u8>>>;
 
 /// The store failed. Refusals are no errors: they are answers (`Appended`).
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Nothing was written, and the request can be made again.
     #[error("the store is not available: {0}")]
@@ -242,6 +310,9 @@ pub enum Error {
     /// Whether it was written is not known: repeat the same batch until the answer is another.
     #[error("it is not known whether the store wrote: {0}")]
     Unknown(String),
+    /// The batch breaks a rule of this port, a fault of the program; nothing was written.
+    #[error("malformed batch: {0}")]
+    Malformed(&'static str),
     /// What was read cannot be what was written.
     #[error("the store holds what nobody wrote: {0}")]
     Corrupt(String),
@@ -253,17 +324,19 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock, in microseconds since 1970. Deadlines and timestamps are measured by it.
     fn now(&self) -> u64;
 
-    /// Whether no other process can append here: then what this process has appended is all there is.
+    /// Whether no other process can append here: then what this process has appended is all there
+    /// is.
     fn exclusive(&self) -> bool;
 
-    /// Writes a batch, all or nothing, and durable when this returns `Done`.
+    /// Writes a batch, all or nothing, and durable when this returns `Done`. Dropping the future
+    /// does not take the batch back: it may be written or not.
     async fn append(&self, batch: Batch) -> Result<Appended, Error>;
 
     /// Snapshot and records of a log; none if it was never begun or is deleted.
     async fn open(&self, uid: &SessionUid) -> Result<Option<Opened>, Error>;
 
-    /// Records after a position, oldest first, at most `limit` and `MAX_READ_ROWS`. Of a log that is
-    /// not there: none.
+    /// Records after a position, oldest first, at most `limit` and `MAX_READ_ROWS`. Of a log that
+    /// is not there: none.
     async fn read(&self, uid: &SessionUid, after: u64, limit: usize) -> Result<Vec<Row>, Error>;
 
     /// Records that are events, oldest first, at most `limit` and `MAX_READ_ROWS`.
@@ -284,7 +357,8 @@ pub trait Store: Send + Sync + 'static {
     /// Entries whose due time is at or before `now`, earliest first.
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error>;
 
-    /// Entries of the kind changed after a feed number, removed ones too.
+    /// Entries of the kind changed after a feed number, removed ones too: at least one if there are
+    /// any, and all with the same number in one page, which is longer than `limit` only for that.
     async fn changes(&self, kind: Kind, after: u64, limit: usize) -> Result<Changes, Error>;
 
     /// Shared values of these scopes; a scope without values is absent.
@@ -298,8 +372,8 @@ pub trait Store: Send + Sync + 'static {
         id: &RequestId,
     ) -> Result<Option<Recorded>, Error>;
 
-    /// Forgets requests recorded before, and tombstones made before, this time; a bounded piece of
-    /// work. True: there is more.
+    /// Forgets requests recorded before, and tombstones made before, this time; at most `MAX_SWEEP`
+    /// of each. True: there may be more.
     async fn sweep(&self, before: u64) -> Result<bool, Error>;
 
     /// Ends when the store has failed in a way after which only a restart tells the truth (a failed

@@ -1,0 +1,258 @@
+//! Sessions as callers see them: made, read, listed, changed, deleted; and their events in pages.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::invocations::Listed;
+use super::run::{gone, no_agent};
+use super::write::{self, Caller, Decided, Outcome, Plan, Written};
+use super::{Inner, Runner, index, mint, quarantine, refuse_store};
+use crate::session::content::{Event, Object};
+use crate::session::decide::{check_keys, own_keys};
+use crate::session::draft::Draft;
+use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, SessionUid, UserId};
+use crate::session::record::{Body, Ending};
+use crate::session::refusal::{Reason, Refusal};
+use crate::session::{Session, codec};
+use crate::store::{Events, MAX_READ_ROWS, Query};
+
+/// A session to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewSession {
+    /// The app.
+    pub app: AppName,
+    /// The user.
+    pub user: UserId,
+    /// The id it is to have; none: the server makes one.
+    pub id: Option<SessionId>,
+    /// Its first state.
+    pub state: Object,
+}
+
+/// A session as callers see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionView {
+    /// The fold.
+    pub session: Arc<Session>,
+    /// Its state with what it shares with others, with prefixes.
+    pub state: Object,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    key: SessionKey,
+}
+
+impl Runner {
+    /// Makes a session; durable when this returns.
+    pub async fn create_session(
+        &self,
+        caller: Caller,
+        new: NewSession,
+    ) -> Result<SessionView, Refusal> {
+        self.inner.check_open()?;
+        let inner = self.inner.clone();
+        self.detached(async move {
+            let method = "CreateSession";
+            if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
+                return inner.session_view(&kept.key).await;
+            }
+            check_keys(&new.state, "state", false)?;
+            if inner.cast.app(&new.app).is_none() {
+                return Err(no_agent(&new.app));
+            }
+            let made = || SessionId::parse(mint()).expect("a UUID is an id");
+            let id = new.id.unwrap_or_else(made);
+            let key = SessionKey { app: new.app, user: new.user, id };
+            let uid = SessionUid::parse(mint()).expect("a UUID is an id");
+            let state = own_keys(&new.state);
+            let created = Body::Created { uid, key: key.clone(), state };
+            let (now, by) = (inner.store.now(), caller.principal.clone());
+            let mut mint = mint;
+            let draft = Draft::begin(created, now, by, &mut mint);
+            let draft = draft.expect("the record begins a session");
+            let mut plan = Plan::new(None, draft);
+            plan.entries.push(index::session_entry(&plan.session));
+            plan.shared = index::shared_delta(&key, &new.state);
+            plan.request = write::request(&caller, method, &Kept { key: key.clone() });
+            match inner.write(plan).await? {
+                Written::Done(_) => {}
+                Written::Seen(recorded) => {
+                    let mark = caller.mark.as_ref().expect("only a marked request is recorded");
+                    let kept = write::outcome_of::<Kept>(&recorded, mark)?;
+                    return inner.session_view(&kept.key).await;
+                }
+                Written::Conflict | Written::Exists => {
+                    let message = "the user has a session of this id with this app already";
+                    return Err(Refusal::new(Reason::SessionExists, message)
+                        .with("session_id", &key.id));
+                }
+            }
+            inner.session_view(&key).await
+        })
+        .await
+    }
+
+    /// One session.
+    pub async fn get_session(&self, key: &SessionKey) -> Result<SessionView, Refusal> {
+        self.inner.session_view(key).await
+    }
+
+    /// A page of sessions, newest first.
+    pub async fn list_sessions(
+        &self,
+        app: Option<&AppName>,
+        user: Option<&UserId>,
+        after: Option<(String, String)>,
+        limit: usize,
+    ) -> Result<Listed<SessionView>, Refusal> {
+        let query = Query {
+            kind: index::SESSION,
+            tags: [app.map(ToString::to_string), user.map(ToString::to_string), None],
+            states: Vec::new(),
+            after,
+            descending: true,
+            limit,
+        };
+        let page = self.inner.list(query).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        for stored in &page.items {
+            // One that was deleted meanwhile, or cannot be read, is not listed.
+            if let Ok(Some(session)) = self.inner.session(&stored.uid).await {
+                let state = self.inner.merged_state(&session).await?;
+                items.push(SessionView { session, state });
+            }
+        }
+        Ok(Listed { items, next: page.next })
+    }
+
+    /// Changes keys of a session's state; durable when this returns.
+    pub async fn update_state(
+        &self,
+        caller: Caller,
+        key: SessionKey,
+        delta: Object,
+    ) -> Result<SessionView, Refusal> {
+        self.inner.check_open()?;
+        let inner = self.inner.clone();
+        self.detached(async move {
+            let method = "UpdateSessionState";
+            if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
+                return inner.session_view(&kept.key).await;
+            }
+            check_keys(&delta, "state_delta", false)?;
+            if delta.is_empty() {
+                return Err(Refusal::field("state_delta", "must change at least one key"));
+            }
+            let uid = inner.find_session(&key).await?;
+            let done = inner
+                .decide(&uid, &caller.principal, |draft| {
+                    // ADK: a change of state by a caller has an invocation id of its own.
+                    let id = InvocationId::parse(format!("p-{}", Uuid::new_v4()));
+                    draft.change_state(id.expect("a UUID makes an id"), delta.clone());
+                    let request = write::request(&caller, method, &Kept { key: key.clone() });
+                    Ok(Decided { value: (), request, delete: false })
+                })
+                .await?;
+            if let Outcome::Seen(recorded) = done.ok_or_else(gone)?.0 {
+                let mark = caller.mark.as_ref().expect("only a marked request is recorded");
+                write::outcome_of::<Kept>(&recorded, mark)?;
+            }
+            inner.session_view(&key).await
+        })
+        .await
+    }
+
+    /// Deletes a session with its log. Held calls end cancelled first; one that is not there is fine.
+    pub async fn delete_session(&self, caller: Caller, key: SessionKey) -> Result<(), Refusal> {
+        self.inner.check_open()?;
+        let inner = self.inner.clone();
+        self.detached(async move {
+            let method = "DeleteSession";
+            if inner.seen::<Kept>(&caller, method).await?.is_some() {
+                return Ok(());
+            }
+            let uid = match inner.find_session(&key).await {
+                Ok(uid) => uid,
+                Err(refusal) if refusal.reason == Reason::SessionNotFound => return Ok(()),
+                Err(refusal) => return Err(refusal),
+            };
+            inner.cancel_paused(&caller, &uid).await?;
+            let done = inner
+                .decide(&uid, &caller.principal, |draft| {
+                    if let Some(running) = &draft.session.running {
+                        let message = "an invocation of the session is running; cancel it first";
+                        return Err(Refusal::new(Reason::InvocationRunning, message)
+                            .with("invocation_id", running));
+                    }
+                    if !draft.session.invocations.is_empty() {
+                        return Err(Refusal::new(
+                            Reason::Overloaded,
+                            "the session was used while it was deleted; try again",
+                        ));
+                    }
+                    let request = write::request(&caller, method, &Kept { key: key.clone() });
+                    Ok(Decided { value: (), request, delete: true })
+                })
+                .await?;
+            if let Some((Outcome::Seen(recorded), _)) = done {
+                let mark = caller.mark.as_ref().expect("only a marked request is recorded");
+                write::outcome_of::<Kept>(&recorded, mark)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Events after a sequence, oldest first, with the last sequence of the session.
+    pub async fn list_events(
+        &self,
+        key: &SessionKey,
+        which: Events,
+        limit: usize,
+    ) -> Result<Vec<Event>, Refusal> {
+        let uid = self.inner.find_session(key).await?;
+        let rows = self.inner.store.events(&uid, which, limit.min(MAX_READ_ROWS)).await;
+        let rows = rows.map_err(refuse_store)?;
+        let read = |row: &crate::store::Row| {
+            let record =
+                codec::decode_record(&row.bytes).map_err(|wrong| quarantine(&uid, &wrong))?;
+            Ok(record.body.event().cloned())
+        };
+        rows.iter().filter_map(|row| read(row).transpose()).collect()
+    }
+}
+
+impl Inner {
+    pub(super) async fn session_view(&self, key: &SessionKey) -> Result<SessionView, Refusal> {
+        let uid = self.find_session(key).await?;
+        let session = self.session(&uid).await?.ok_or_else(gone)?;
+        let state = self.merged_state(&session).await?;
+        Ok(SessionView { session, state })
+    }
+
+    /// Ends the paused invocations of a session that is to be deleted, as a record that followers
+    /// and watchers see.
+    async fn cancel_paused(
+        self: &Arc<Self>,
+        caller: &Caller,
+        uid: &SessionUid,
+    ) -> Result<(), Refusal> {
+        self.decide(uid, &caller.principal, |draft| {
+            if let Some(running) = &draft.session.running {
+                let message = "an invocation of the session is running; cancel it first";
+                return Err(Refusal::new(Reason::InvocationRunning, message)
+                    .with("invocation_id", running));
+            }
+            let paused: Vec<InvocationId> = draft.session.invocations.keys().cloned().collect();
+            for invocation in &paused {
+                draft.end(invocation, Ending::Cancelled);
+            }
+            Ok(Decided::new(()))
+        })
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+//! One batch, inside a transaction: first whether it is refused, then its writes.
+
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, Result as Sql, params};
+
+use crate::store::{Appended, Batch, Entry, EntryWrite, Kind, MAX_SWEEP, SharedWrite, TAGS};
+
+use super::error::Trouble;
+use super::read::{int, number};
+
+/// The number that the group of this transaction gets.
+pub(super) fn next_feed(conn: &Connection) -> Sql<u64> {
+    let mut last = conn.prepare_cached("SELECT feed FROM meta")?;
+    last.query_row([], |row| Ok(number(row, 0)? + 1))
+}
+
+pub(super) fn set_feed(conn: &Connection, feed: u64) -> Sql<()> {
+    conn.prepare_cached("UPDATE meta SET feed = ?1")?.execute([int(feed)]).map(drop)
+}
+
+/// Writes the batch unless it is refused. After an error the transaction must be rolled back.
+pub(super) fn append(
+    conn: &Connection,
+    batch: &Batch,
+    feed: u64,
+    now: u64,
+) -> Result<Appended, Trouble> {
+    let session = session(conn, batch.uid.as_str())?;
+    if let Some(refusal) = refusal(conn, batch, session.as_ref())? {
+        return Ok(refusal);
+    }
+    let sid = advance(conn, batch, session.as_ref())?;
+    let write = Write { conn, sid, feed, now };
+    if let Some(snapshot) = &batch.snapshot {
+        let last = batch.expected + batch.rows.len() as u64;
+        let sql = "INSERT OR REPLACE INTO snapshots (sid, position, bytes) VALUES (?1, ?2, ?3)";
+        conn.prepare_cached(sql)?.execute(params![sid, int(last), snapshot])?;
+    }
+    for entry in &batch.entries {
+        match entry {
+            EntryWrite::Create(entry) | EntryWrite::Put(entry) => write.put(entry)?,
+            EntryWrite::Remove { kind, id } => write.remove(kind, id)?,
+        }
+    }
+    for shared in &batch.shared {
+        share(conn, shared)?;
+    }
+    if let Some(r) = &batch.request {
+        let sql = "INSERT INTO requests (principal, method, id, digest, outcome, at)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let (principal, id) = (r.principal.as_str(), r.id.as_str());
+        let values = params![principal, r.method, id, r.digest, r.outcome, int(now)];
+        conn.prepare_cached(sql)?.execute(values)?;
+    }
+    if batch.delete {
+        write.delete()?;
+    }
+    Ok(Appended::Done { feed })
+}
+
+struct Session {
+    sid: i64,
+    head: u64,
+    sequence: u64,
+    bare: Option<Vec<u8>>,
+    deleted: bool,
+}
+
+fn session(conn: &Connection, uid: &str) -> Sql<Option<Session>> {
+    let sql = "SELECT sid, head, sequence, bare, deleted FROM sessions WHERE uid = ?1";
+    let mut statement = conn.prepare_cached(sql)?;
+    let session = statement.query_row([uid], |row| {
+        let (sid, bare, deleted) = (row.get(0)?, row.get(3)?, row.get(4)?);
+        Ok(Session { sid, head: number(row, 1)?, sequence: number(row, 2)?, bare, deleted })
+    });
+    session.optional()
+}
+
+/// Why the batch is not written, if it is not.
+fn refusal(
+    conn: &Connection,
+    batch: &Batch,
+    session: Option<&Session>,
+) -> Result<Option<Appended>, Trouble> {
+    if let Some(session) = session
+        && repeated(conn, batch, session)?
+    {
+        return Ok(Some(Appended::Repeated));
+    }
+    if let Some(r) = &batch.request {
+        let seen = super::read::request(conn, &r.principal, &r.method, &r.id)?;
+        if let Some(recorded) = seen {
+            return Ok(Some(Appended::RequestSeen(recorded)));
+        }
+    }
+    let head = session.map_or(0, |session| session.head);
+    if head != batch.expected || session.is_some_and(|session| session.deleted) {
+        return Ok(Some(Appended::Conflict { head }));
+    }
+    batch.check_events(session.map_or(0, |session| session.sequence))?;
+    Ok(existing(conn, batch)?)
+}
+
+fn repeated(conn: &Connection, batch: &Batch, session: &Session) -> Sql<bool> {
+    if batch.rows.is_empty() {
+        return Ok(session.bare.as_deref() == Some(&batch.id));
+    }
+    if session.head <= batch.expected {
+        return Ok(false);
+    }
+    let sql = "SELECT batch FROM records WHERE sid = ?1 AND position = ?2";
+    let mut statement = conn.prepare_cached(sql)?;
+    let first = params![session.sid, int(batch.expected + 1)];
+    let id: Option<Option<Vec<u8>>> = statement.query_row(first, |row| row.get(0)).optional()?;
+    Ok(id.flatten().as_deref() == Some(&batch.id))
+}
+
+/// The first entry to be created that is there already, by the batch's own writes or before.
+fn existing(conn: &Connection, batch: &Batch) -> Sql<Option<Appended>> {
+    for (at, write) in batch.entries.iter().enumerate() {
+        let EntryWrite::Create(Entry { kind, id, .. }) = write else { continue };
+        let before = batch.entries[..at].iter().rev().find(|write| write.names(kind, id));
+        let there = match before {
+            Some(write) => write.entry().is_some(),
+            None => {
+                let sql = "SELECT 1 FROM entries WHERE kind = ?1 AND id = ?2 AND removed IS NULL";
+                conn.prepare_cached(sql)?.exists([kind, id.as_str()])?
+            }
+        };
+        if there {
+            return Ok(Some(Appended::Exists { kind, id: id.clone() }));
+        }
+    }
+    Ok(None)
+}
+
+/// Begins the log or moves its head, and writes the records.
+fn advance(conn: &Connection, batch: &Batch, session: Option<&Session>) -> Sql<i64> {
+    let head = int(batch.expected + batch.rows.len() as u64);
+    let last = batch.rows.iter().rev().map(|row| row.sequence).find(|&sequence| sequence > 0);
+    let sequence = int(last.unwrap_or_else(|| session.map_or(0, |session| session.sequence)));
+    let bare = batch.rows.is_empty().then_some(&batch.id[..]);
+    let sid = match session {
+        Some(session) => {
+            let sql = "UPDATE sessions SET head = ?2, sequence = ?3, bare = coalesce(?4, bare)
+                WHERE sid = ?1";
+            conn.prepare_cached(sql)?.execute(params![session.sid, head, sequence, bare])?;
+            session.sid
+        }
+        None => {
+            let sql = "INSERT INTO sessions (uid, head, sequence, bare) VALUES (?1, ?2, ?3, ?4)";
+            let uid = batch.uid.as_str();
+            conn.prepare_cached(sql)?.insert(params![uid, head, sequence, bare])?
+        }
+    };
+    let sql = "INSERT INTO records (sid, position, sequence, batch, bytes)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    let mut insert = conn.prepare_cached(sql)?;
+    for (at, row) in batch.rows.iter().enumerate() {
+        let id = (at == 0).then_some(&batch.id[..]);
+        insert.execute(params![sid, int(row.position), int(row.sequence), id, row.bytes])?;
+    }
+    Ok(sid)
+}
+
+fn share(conn: &Connection, write: &SharedWrite) -> Sql<()> {
+    let SharedWrite { scope, key, value } = write;
+    match value {
+        Some(value) => {
+            let sql = "INSERT OR REPLACE INTO shared (scope, key, value) VALUES (?1, ?2, ?3)";
+            conn.prepare_cached(sql)?.execute(params![scope, key, value])?;
+        }
+        None => {
+            let sql = "DELETE FROM shared WHERE scope = ?1 AND key = ?2";
+            conn.prepare_cached(sql)?.execute([scope, key])?;
+        }
+    }
+    Ok(())
+}
+
+/// What all writes of entries of one batch have in common.
+struct Write<'a> {
+    conn: &'a Connection,
+    sid: i64,
+    feed: u64,
+    now: u64,
+}
+
+/// What an entry's indexes are made of.
+#[derive(PartialEq)]
+struct Keys {
+    state: String,
+    due: Option<i64>,
+    ord: String,
+    tags: [String; TAGS],
+    sid: i64,
+    removed: Option<i64>,
+}
+
+impl Write<'_> {
+    fn put(&self, entry: &Entry) -> Sql<()> {
+        match self.keys(entry.kind, &entry.id)? {
+            Some(before) => self.update(entry, &before),
+            None => self.insert(entry),
+        }
+    }
+
+    fn keys(&self, kind: Kind, id: &str) -> Sql<Option<Keys>> {
+        let sql = "SELECT state, due, ord, tag0, tag1, tag2, sid, removed FROM entries
+            WHERE kind = ?1 AND id = ?2";
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let keys = statement.query_row([kind, id], |row| {
+            let tags = [row.get(3)?, row.get(4)?, row.get(5)?];
+            let (state, due, ord) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(Keys { state, due, ord, tags, sid: row.get(6)?, removed: row.get(7)? })
+        });
+        keys.optional()
+    }
+
+    fn insert(&self, entry: &Entry) -> Sql<()> {
+        let sql = "INSERT INTO entries
+            (kind, id, state, due, ord, tag0, tag1, tag2, sid, feed, born, bytes)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11)";
+        let Entry { kind, id, state, due, order, tags: [tag0, tag1, tag2], bytes } = entry;
+        let (due, feed) = (due.map(int), int(self.feed));
+        let values = params![kind, id, state, due, order, tag0, tag1, tag2, self.sid, feed, bytes];
+        self.conn.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    /// Sets only what changes: SQLite rewrites every index whose columns are set, even to the same.
+    fn update(&self, entry: &Entry, before: &Keys) -> Sql<()> {
+        let (feed, due) = (int(self.feed), entry.due.map(int));
+        let mut sql = String::from("UPDATE entries SET feed = ?1, bytes = ?2");
+        let mut values: Vec<&dyn ToSql> = vec![&feed, &entry.bytes];
+        let mut set = |column: &str, changed: bool, value| {
+            if changed {
+                values.push(value);
+                sql.push_str(&format!(", {column} = ?{}", values.len()));
+            }
+        };
+        set("state", before.state != entry.state, &entry.state);
+        set("due", before.due != due, &due);
+        set("ord", before.ord != entry.order, &entry.order);
+        let tags = ["tag0", "tag1", "tag2"].into_iter().zip(&before.tags).zip(&entry.tags);
+        for ((column, before), tag) in tags {
+            set(column, before != tag, tag);
+        }
+        set("sid", before.sid != self.sid, &self.sid);
+        set("born", before.removed.is_some(), &feed);
+        set("removed", before.removed.is_some(), &None::<i64>);
+        let (kind, id) = (values.len() + 1, values.len() + 2);
+        sql.push_str(&format!(" WHERE kind = ?{kind} AND id = ?{id}"));
+        values.extend([&entry.kind as &dyn ToSql, &entry.id]);
+        self.conn.prepare_cached(&sql)?.execute(&values[..]).map(drop)
+    }
+
+    fn remove(&self, kind: Kind, id: &str) -> Sql<()> {
+        let sql = "UPDATE entries SET removed = ?3, feed = ?4, sid = ?5, due = NULL, bytes = x''
+            WHERE kind = ?1 AND id = ?2 AND removed IS NULL";
+        let values = params![kind, id, int(self.now), int(self.feed), self.sid];
+        self.conn.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    fn delete(&self) -> Sql<()> {
+        for sql in ["DELETE FROM records WHERE sid = ?1", "DELETE FROM snapshots WHERE sid = ?1"] {
+            self.conn.prepare_cached(sql)?.execute([self.sid])?;
+        }
+        let sql = "UPDATE entries SET removed = ?2, feed = ?3, due = NULL, bytes = x''
+            WHERE sid = ?1 AND removed IS NULL";
+        let values = params![self.sid, int(self.now), int(self.feed)];
+        self.conn.prepare_cached(sql)?.execute(values)?;
+        let sql = "UPDATE sessions SET head = 0, sequence = 0, deleted = 1 WHERE sid = ?1";
+        self.conn.prepare_cached(sql)?.execute([self.sid]).map(drop)
+    }
+}
+
+/// Forgets some old requests and tombstones; true if there may be more.
+pub(super) fn sweep(conn: &Connection, before: u64) -> Sql<bool> {
+    let requests = "DELETE FROM requests WHERE (principal, method, id) IN
+        (SELECT principal, method, id FROM requests WHERE at < ?1 ORDER BY at LIMIT ?2)";
+    let tombstones = "DELETE FROM entries WHERE (kind, id) IN (SELECT kind, id FROM entries
+        WHERE removed IS NOT NULL AND removed < ?1 ORDER BY removed LIMIT ?2)";
+    let mut more = false;
+    for sql in [requests, tombstones] {
+        let gone = conn.prepare_cached(sql)?.execute(params![int(before), MAX_SWEEP as i64])?;
+        more |= gone >= MAX_SWEEP;
+    }
+    Ok(more)
+}

@@ -1,0 +1,145 @@
+//! Reads of logs, shared values and requests, and how columns become values.
+
+use std::collections::BTreeMap;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, Error as SqlError, OptionalExtension, Result as Sql, params};
+
+use crate::session::id::{Principal, RequestId, SessionUid};
+use crate::store::{Error, Events, MAX_READ_ROWS, Opened, Recorded, Row, Shared};
+
+use super::error::Trouble;
+
+/// A number for SQLite, which knows signed ones only. Batches are checked to fit; a larger bound of
+/// a read means the same as the largest.
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number from SQLite.
+pub(super) fn number(row: &rusqlite::Row<'_>, column: usize) -> Sql<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|_| SqlError::IntegralValueOutOfRange(column, value))
+}
+
+/// A session's uid from SQLite.
+pub(super) fn uid(row: &rusqlite::Row<'_>, column: usize) -> Sql<SessionUid> {
+    let invalid = |error| SqlError::FromSqlConversionFailure(column, Type::Text, Box::new(error));
+    SessionUid::parse(row.get::<_, String>(column)?).map_err(invalid)
+}
+
+fn record(row: &rusqlite::Row<'_>) -> Sql<Row> {
+    Ok(Row { position: number(row, 0)?, sequence: number(row, 1)?, bytes: row.get(2)? })
+}
+
+fn limit(limit: usize) -> i64 {
+    limit.min(MAX_READ_ROWS) as i64
+}
+
+/// The session's key, and the head of its log.
+fn live(conn: &Connection, uid: &SessionUid) -> Sql<Option<(i64, u64)>> {
+    let sql = "SELECT sid, head FROM sessions WHERE uid = ?1 AND deleted = 0";
+    let mut statement = conn.prepare_cached(sql)?;
+    statement.query_row([uid.as_str()], |row| Ok((row.get(0)?, number(row, 1)?))).optional()
+}
+
+pub(super) fn open(conn: &Connection, uid: &SessionUid) -> Result<Option<Opened>, Trouble> {
+    let moment = conn.unchecked_transaction()?;
+    let Some((sid, head)) = live(&moment, uid)? else { return Ok(None) };
+    let sql = "SELECT position, bytes FROM snapshots WHERE sid = ?1";
+    let mut statement = moment.prepare_cached(sql)?;
+    let found = statement.query_row([sid], |row| Ok((number(row, 0)?, row.get(1)?)));
+    let snapshot: Option<(u64, Vec<u8>)> = found.optional()?;
+    let after = snapshot.as_ref().map_or(0, |(position, _)| *position);
+    let rows = records(&moment, sid, after, MAX_READ_ROWS)?;
+    let whole = usize::try_from(head.saturating_sub(after)).unwrap_or(usize::MAX);
+    if after > head || rows.len() != whole.min(MAX_READ_ROWS) {
+        return Err(Error::Corrupt(format!("the log of {uid} does not reach its head")).into());
+    }
+    Ok(Some(Opened { head, snapshot, rows }))
+}
+
+pub(super) fn rows(
+    conn: &Connection,
+    uid: &SessionUid,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Row>, Trouble> {
+    let moment = conn.unchecked_transaction()?;
+    match live(&moment, uid)? {
+        Some((sid, _)) => records(&moment, sid, after, limit),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn records(conn: &Connection, sid: i64, after: u64, most: usize) -> Result<Vec<Row>, Trouble> {
+    let sql = "SELECT position, sequence, bytes FROM records
+        WHERE sid = ?1 AND position > ?2 ORDER BY position LIMIT ?3";
+    let mut statement = conn.prepare_cached(sql)?;
+    let found = statement.query_map(params![sid, int(after), limit(most)], record)?;
+    let rows = found.collect::<Sql<Vec<_>>>()?;
+    let holes = rows.iter().zip(after.saturating_add(1)..).any(|(row, at)| row.position != at);
+    if holes {
+        return Err(Error::Corrupt(format!("a log has a hole after {after}")).into());
+    }
+    Ok(rows)
+}
+
+pub(super) fn events(
+    conn: &Connection,
+    uid: &SessionUid,
+    which: Events,
+    most: usize,
+) -> Result<Vec<Row>, Trouble> {
+    let moment = conn.unchecked_transaction()?;
+    let Some((sid, _)) = live(&moment, uid)? else { return Ok(Vec::new()) };
+    let (after, sql) = match which {
+        Events::After(after) => (
+            after,
+            "SELECT position, sequence, bytes FROM records
+            WHERE sid = ?1 AND sequence > 0 AND sequence > ?2 ORDER BY sequence LIMIT ?3",
+        ),
+        Events::Last => (
+            0,
+            "SELECT position, sequence, bytes FROM records
+            WHERE sid = ?1 AND sequence > 0 AND sequence > ?2 ORDER BY sequence DESC LIMIT ?3",
+        ),
+    };
+    let mut statement = moment.prepare_cached(sql)?;
+    let found = statement.query_map(params![sid, int(after), limit(most)], record)?;
+    let mut rows = found.collect::<Sql<Vec<_>>>()?;
+    if which == Events::Last {
+        rows.reverse();
+    }
+    Ok(rows)
+}
+
+pub(super) fn shared(conn: &Connection, scopes: Vec<String>) -> Result<Shared, Trouble> {
+    let moment = conn.unchecked_transaction()?;
+    let sql = "SELECT key, value FROM shared WHERE scope = ?1";
+    let mut statement = moment.prepare_cached(sql)?;
+    let mut shared = Shared::new();
+    for scope in scopes {
+        let found = statement.query_map([&scope], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let values = found.collect::<Sql<BTreeMap<_, _>>>()?;
+        if !values.is_empty() {
+            shared.insert(scope, values);
+        }
+    }
+    Ok(shared)
+}
+
+pub(super) fn request(
+    conn: &Connection,
+    principal: &Principal,
+    method: &str,
+    id: &RequestId,
+) -> Result<Option<Recorded>, Trouble> {
+    let sql = "SELECT digest, outcome FROM requests
+        WHERE principal = ?1 AND method = ?2 AND id = ?3";
+    let mut statement = conn.prepare_cached(sql)?;
+    let found = statement.query_row([principal.as_str(), method, id.as_str()], |row| {
+        Ok(Recorded { digest: row.get(0)?, outcome: row.get(1)? })
+    });
+    Ok(found.optional()?)
+}
