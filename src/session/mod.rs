@@ -3,3 +3,4 @@
 pub mod call;
 pub mod content;
 pub mod id;
+pub mod json;
