@@ -13,6 +13,7 @@ use crate::session::id::{AgentName, AppName};
 
 pub mod file;
 pub mod script;
+pub mod template;
 
 /// How long a body may run unless its tool says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
