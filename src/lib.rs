@@ -2,6 +2,10 @@
 
 pub mod agent;
 pub mod config;
+mod grpc;
 pub mod model;
+pub mod proto;
+pub mod runner;
 pub mod session;
 pub mod store;
+pub mod tool;

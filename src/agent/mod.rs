@@ -3,20 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::session::content::Object;
 use crate::session::id::{AgentName, AppName};
 
+pub use crate::session::call::{Answers, Behaviour, DEFAULT_TIMEOUT, Decisions, Effect};
+
 pub mod file;
 pub mod script;
 pub mod template;
-
-/// How long a body may run unless its tool says otherwise.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The note that ADK adds to the description of a long-running tool, in our words.
 pub const LONG_RUNNING_NOTE: &str = "NOTE: This is a long-running operation. Do not call this tool \
@@ -61,78 +58,6 @@ pub struct Declaration {
     pub behaviour: Behaviour,
     /// Where its body comes from.
     pub body: Body,
-}
-
-/// How a tool's calls behave; recorded with each call, so that a later change of the tool never
-/// changes a call that was made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Behaviour {
-    /// The outcome comes from outside, after the body gave a placeholder or nothing.
-    pub long_running: bool,
-    /// What an answer without `will_continue` means.
-    pub answers: Answers,
-    /// An answer is final if each of these keys holds one of the listed values.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub final_when: BTreeMap<String, Vec<Value>>,
-    /// JSON schema that final answers must match.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer_schema: Option<Value>,
-    /// A call that nobody answered for so long ends as expired; counted from its request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_after: Option<Duration>,
-    /// The objects that the typed decisions send.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decisions: Option<Decisions>,
-    /// What may be done when it is not known whether the body ran.
-    pub effect: Effect,
-    /// How long the body may run.
-    pub timeout: Duration,
-}
-
-impl Default for Behaviour {
-    fn default() -> Self {
-        Self {
-            long_running: false,
-            answers: Answers::Once,
-            final_when: BTreeMap::new(),
-            answer_schema: None,
-            expires_after: None,
-            decisions: None,
-            effect: Effect::Once,
-            timeout: DEFAULT_TIMEOUT,
-        }
-    }
-}
-
-/// What an answer without `will_continue` means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Answers {
-    /// The first one is final.
-    Once,
-    /// It is told to the model, and the call stays held, unless `final_when` matches (ADK).
-    Many,
-}
-
-/// The objects that the typed decisions on a long-running call send.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Decisions {
-    /// Sent when it is approved.
-    pub approve: Object,
-    /// Sent when it is denied.
-    pub deny: Object,
-}
-
-/// What may be done when it is not known whether a body ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Effect {
-    /// It only reads: run it again freely.
-    Read,
-    /// It can be run again with the same key.
-    Idempotent,
-    /// It must not be run again: somebody is asked what happened.
-    Once,
 }
 
 /// Where a tool's body comes from.

@@ -82,7 +82,7 @@ pub struct Call {
     /// The tool.
     pub name: String,
     /// Its arguments: a text that is one `${capture}` alone becomes the captured value with its
-    /// JSON type (a captured text that reads as a number becomes that number, see
-    /// [`captured`](super::template::captured)), other texts have their places filled as text.
+    /// JSON type (a captured text that reads as a number, thousands commas aside, becomes that
+    /// number), other texts have their places filled as text.
     pub args: Object,
 }

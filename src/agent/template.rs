@@ -1,157 +1,173 @@
-//! Texts with `${name}` places, in scripts and in objects that an agent file declares.
+//! Filling `${name}` places in JSON. The scripted model and tools declared in a file share it.
 //!
-//! `$$` stands for one `$`, so `$${id}` is the text `${id}`, and `$$${amount}` is a dollar sign
-//! before an amount. A `$` before anything else stands for itself. What fills a place is never
-//! looked through for places again.
+//! A text that is one place alone becomes its value, with its JSON type; other texts have their
+//! places filled as text. Right before a `{`, `$$` writes one `$`: `$${` is the text `${`, and
+//! `$$${amount}` a dollar sign before an amount. What was filled in is never looked at again, so
+//! values cannot smuggle places in. Keys are left alone.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use crate::session::content::Object;
-use crate::session::json;
 
-/// Why a text with places cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// `${` without `}`.
-    #[error("`${{` is not closed by `}}`; write `$${{` for the text itself")]
-    Open,
-    /// The name in a place is empty or holds something else than letters, digits, `_`, `-`, `.`.
-    #[error("a place is written `${{name}}`; write `$${{` for the text itself")]
-    Name,
-}
-
-/// A piece of a text.
+/// Where a place stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// Text as it is.
-    Text(&'a str),
-    /// A place with this name.
-    Place(&'a str),
+pub enum Place {
+    /// It is the whole text: the value keeps its type.
+    Alone,
+    /// There is other text beside it.
+    Within,
 }
 
-/// Takes a text apart.
-pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Error> {
-    let mut pieces = Vec::new();
-    let (mut start, mut at) = (0, 0);
-    while let Some(found) = text[at..].find('$').map(|i| at + i) {
-        let rest = &text[found + 1..];
-        let (end, piece) = if rest.starts_with('$') {
-            (found + 2, Piece::Text(&text[found..=found]))
-        } else if let Some(inside) = rest.strip_prefix('{') {
-            let name = &inside[..inside.find('}').ok_or(Error::Open)?];
-            let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-            if name.is_empty() || !name.chars().all(plain) {
-                return Err(Error::Name);
-            }
-            (found + 2 + name.len() + 1, Piece::Place(name))
-        } else {
-            at = found + 1;
-            continue;
-        };
-        if start < found {
-            pieces.push(Piece::Text(&text[start..found]));
+/// The object with all places filled. A place without value becomes an empty text.
+pub fn render(template: &Object, lookup: &mut dyn FnMut(&str) -> Option<Value>) -> Object {
+    render_by_place(template, &mut |name, _| lookup(name))
+}
+
+/// The same for values that differ by where they are filled in.
+pub fn render_by_place(
+    template: &Object,
+    lookup: &mut dyn FnMut(&str, Place) -> Option<Value>,
+) -> Object {
+    template.iter().map(|(key, value)| (key.clone(), fill(value, lookup))).collect()
+}
+
+/// The text with all places filled as text: texts as they are, null and what is missing as nothing,
+/// all else as JSON.
+pub fn text(template: &str, lookup: &mut dyn FnMut(&str) -> Option<Value>) -> String {
+    let mut filled = String::with_capacity(template.len());
+    for piece in pieces(template) {
+        match piece {
+            Piece::Text(text) => filled.push_str(text),
+            Piece::Place(name) => match lookup(name) {
+                None | Some(Value::Null) => {}
+                Some(Value::String(text)) => filled.push_str(&text),
+                Some(other) => filled.push_str(&other.to_string()),
+            },
         }
-        pieces.push(piece);
-        (start, at) = (end, end);
     }
-    if start < text.len() {
-        pieces.push(Piece::Text(&text[start..]));
-    }
-    Ok(pieces)
+    filled
 }
 
-/// Fills the places of a text. A text that is one place and nothing else becomes the value with
-/// its JSON type; otherwise values are written into the text. `get` gives the value of a name; null
-/// stands where there is none. A text that cannot be read stays as it is.
-pub fn fill(text: &str, get: &mut dyn FnMut(&str) -> Option<Value>) -> Value {
-    match pieces(text).as_deref() {
-        Ok([Piece::Place(name)]) => get(name).unwrap_or_default(),
-        Ok(pieces) => Value::String(join(pieces, get)),
-        Err(_) => Value::String(text.to_owned()),
+/// The names of all places in the value, each once, in order.
+pub fn places(value: &Value) -> Vec<String> {
+    let mut names = Vec::new();
+    gather(value, &mut names);
+    names
+}
+
+/// The names of all places in a text; strictly: what begins like a place and is none is an error.
+/// Texts that people write in files are checked so, while filling takes it as text.
+pub fn check(text: &str) -> Result<Vec<&str>, Error> {
+    let (mut names, mut rest) = (Vec::new(), text);
+    while let Some((piece, after)) = next(rest) {
+        match piece {
+            Piece::Place(name) => names.push(name),
+            Piece::Text("$") if rest.starts_with("${") => return Err(Error),
+            Piece::Text(_) => {}
+        }
+        rest = after;
     }
+    Ok(names)
 }
 
-/// Fills the places of a text with texts; what is absent or null leaves nothing.
-pub fn fill_text(text: &str, get: &mut dyn FnMut(&str) -> Option<Value>) -> String {
-    match pieces(text) {
-        Ok(pieces) => join(&pieces, get),
-        Err(_) => text.to_owned(),
+/// What begins like a place and is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a place is written `${{name}}`; for the text `${{` itself write `$${{`")]
+pub struct Error;
+
+/// The value at `a.b.c` in an object; a key that has dots itself is found first.
+pub fn at(object: &Object, path: &str) -> Option<Value> {
+    if let Some(value) = object.get(path) {
+        return Some(value.clone());
     }
-}
-
-/// Fills the places of all texts in an object, at every level; keys stay as they are.
-pub fn fill_object(template: &Object, get: &mut dyn FnMut(&str) -> Option<Value>) -> Object {
-    template.iter().map(|(key, value)| (key.clone(), fill_value(value, get))).collect()
-}
-
-/// The object that a tool declared in a file returns: `${args.NAME}` is the call's argument (null
-/// if it is absent), `${id}` a fresh id, the same at every place of this object.
-pub fn render(template: &Object, args: &Object, mut fresh_id: impl FnMut() -> String) -> Object {
-    let mut id = None;
-    fill_object(template, &mut |name| match name.strip_prefix("args.") {
-        Some(arg) => args.get(arg).cloned(),
-        None if name == "id" => Some(Value::String(id.get_or_insert_with(&mut fresh_id).clone())),
-        None => None,
+    path.match_indices('.').find_map(|(dot, _)| {
+        let inner = object.get(&path[..dot])?.as_object()?;
+        at(inner, &path[dot + 1..])
     })
 }
 
-/// What a text that a script captured is worth: a number if it reads as a JSON number, thousands
-/// commas aside (`1,200.50`), or else the text.
-pub fn captured(text: &str) -> Value {
-    let plain = without_commas(text);
-    match json::parse(plain.as_deref().unwrap_or(text), 0) {
-        Ok(Value::Number(number)) if !text.contains(char::is_whitespace) => number.into(),
-        _ => Value::String(text.to_owned()),
+fn gather(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::String(text) => {
+            for piece in pieces(text) {
+                if let Piece::Place(name) = piece
+                    && !names.iter().any(|known| known == name)
+                {
+                    names.push(name.to_owned());
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| gather(item, names)),
+        Value::Object(object) => object.values().for_each(|value| gather(value, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// How a value stands in a text: a text as it is, null as nothing, all else as JSON.
-pub fn text_of(value: &Value) -> String {
+fn fill(value: &Value, lookup: &mut dyn FnMut(&str, Place) -> Option<Value>) -> Value {
     match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// The number that a captured text reads as.
-pub fn number_of(value: &Value) -> Option<Number> {
-    match value {
-        Value::Number(number) => Some(number.clone()),
-        Value::String(text) => match captured(text) {
-            Value::Number(number) => Some(number),
-            _ => None,
+        Value::String(template) => match lone(template) {
+            Some(name) => lookup(name, Place::Alone).unwrap_or_else(|| Value::from("")),
+            None => text(template, &mut |name| lookup(name, Place::Within)).into(),
         },
+        Value::Array(items) => items.iter().map(|item| fill(item, lookup)).collect(),
+        Value::Object(object) => render_by_place(object, lookup).into(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+/// The name of the place that is the whole text.
+fn lone(template: &str) -> Option<&str> {
+    let mut pieces = pieces(template);
+    match (pieces.next(), pieces.next()) {
+        (Some(Piece::Place(name)), None) => Some(name),
         _ => None,
     }
 }
 
-fn join(pieces: &[Piece<'_>], get: &mut dyn FnMut(&str) -> Option<Value>) -> String {
-    let text = |piece: &Piece<'_>| match piece {
-        Piece::Text(text) => (*text).to_owned(),
-        Piece::Place(name) => get(name).as_ref().map(text_of).unwrap_or_default(),
-    };
-    pieces.iter().map(text).collect()
+enum Piece<'a> {
+    Text(&'a str),
+    Place(&'a str),
 }
 
-fn fill_value(value: &Value, get: &mut dyn FnMut(&str) -> Option<Value>) -> Value {
-    match value {
-        Value::String(text) => fill(text, get),
-        Value::Array(items) => items.iter().map(|item| fill_value(item, get)).collect(),
-        Value::Object(object) => Value::Object(fill_object(object, get)),
-        other => other.clone(),
+/// The template, taken apart. What looks like a place and has no name in it is text.
+fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = template;
+    std::iter::from_fn(move || {
+        let (piece, after) = next(rest)?;
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// The first piece, and what stands behind it.
+fn next(text: &str) -> Option<(Piece<'_>, &str)> {
+    let dollars = text.bytes().take_while(|b| *b == b'$').count();
+    if dollars == 0 {
+        let (plain, after) = text.split_at(text.find('$').unwrap_or(text.len()));
+        return (!plain.is_empty()).then_some((Piece::Text(plain), after));
+    }
+    let (run, after) = text.split_at(dollars);
+    if !after.starts_with('{') {
+        return Some((Piece::Text(run), after));
+    }
+    match dollars {
+        1 => {
+            let place = after[1..].split_once('}').filter(|(name, _)| is_name(name));
+            Some(
+                place
+                    .map_or((Piece::Text(run), after), |(name, after)| (Piece::Place(name), after)),
+            )
+        }
+        // The brace goes with its escaped dollar, so that what follows is no place.
+        2 => Some((Piece::Text(&text[1..3]), &text[3..])),
+        _ => Some((Piece::Text("$"), &text[2..])),
     }
 }
 
-/// `1,200.50` as `1200.50`: a group of one to three digits, then groups of three.
-fn without_commas(text: &str) -> Option<String> {
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let mut groups = whole.split(',');
-    let first = groups.next().filter(|first| (1..=3).contains(&first.len()))?;
-    let digits = |group: &str| group.bytes().all(|b| b.is_ascii_digit());
-    let threes = groups.clone().all(|group| group.len() == 3 && digits(group));
-    let commas = groups.next().is_some() && digits(first) && threes;
-    commas.then(|| whole.replace(',', "") + rest)
+/// Letters, digits, `_`, `-`, and `.` between keys.
+fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    !name.is_empty() && name.chars().all(allowed)
 }
 
 #[cfg(test)]
@@ -160,54 +176,64 @@ mod tests {
 
     use super::*;
 
-    fn filled(text: &str) -> Value {
-        fill(text, &mut |name| match name {
-            "n" => Some("15.50".parse::<Number>().unwrap().into()),
-            "t" => Some(json!("${n}")),
-            "o" => Some(json!({"a": 1})),
+    fn lookup(name: &str) -> Option<Value> {
+        let exact = serde_json::from_str("12345678901234567890.10").ok();
+        match name {
+            "n" => exact,
+            "s" => Some("té${n}xt".into()),
+            "o" => Some(json!({"a": [1, null]})),
+            "null" => Some(Value::Null),
             _ => None,
-        })
-    }
-
-    #[test]
-    fn a_place_alone_keeps_its_type_and_others_become_text() {
-        assert_eq!(filled("${n}").to_string(), "15.50");
-        assert_eq!(filled("${o}"), json!({"a": 1}));
-        assert_eq!(filled("${none}"), json!(null));
-        assert_eq!(filled("$$${n} for ${t}: ${o}${none}"), json!("$15.50 for ${n}: {\"a\":1}"));
-        assert_eq!(filled("$${n} costs $5, 3$"), json!("${n} costs $5, 3$"));
-        assert_eq!(filled("ä${n}ü$$"), json!("ä15.50ü$"));
-        assert_eq!(pieces("${n"), Err(Error::Open));
-        assert_eq!(pieces("${}"), Err(Error::Name));
-        assert_eq!(pieces("${a b}"), Err(Error::Name));
-    }
-
-    #[test]
-    fn a_rendered_object_has_one_fresh_id() {
-        let template = json!({"a": ["${args.x}", {"b": "t-${id}"}], "id": "${id}", "c": 1});
-        let Value::Object(template) = template else { unreachable!() };
-        let Value::Object(args) = json!({"x": {"y": 1}}) else { unreachable!() };
-        let mut count = 0;
-        let mut fresh = || {
-            count += 1;
-            count.to_string()
-        };
-        let made = Value::Object(render(&template, &args, &mut fresh));
-        assert_eq!(made, json!({"a": [{"y": 1}, {"b": "t-1"}], "id": "1", "c": 1}));
-        let made = Value::Object(render(&template, &Object::new(), &mut fresh));
-        assert_eq!(made, json!({"a": [null, {"b": "t-2"}], "id": "2", "c": 1}));
-    }
-
-    #[test]
-    fn captured_texts_read_as_numbers() {
-        let read = |text| captured(text).to_string();
-        assert_eq!(read("15.50"), "15.50");
-        assert_eq!(read("1,200.50"), "1200.50");
-        assert_eq!(read("12,345,678"), "12345678");
-        assert_eq!(captured("1e2"), json::parse("1e2", 0).unwrap());
-        for text in ["", " 1", "007", "1,20", "1200,500", "1,2000", ",100", "1e999999", "1.", "a,b"]
-        {
-            assert_eq!(captured(text), json!(text));
         }
+    }
+
+    fn filled(template: Value) -> Value {
+        let template = json!({"x": template});
+        render(template.as_object().unwrap(), &mut lookup)["x"].take()
+    }
+
+    #[test]
+    fn a_lone_place_keeps_its_type() {
+        assert_eq!(filled(json!("${n}")).to_string(), "12345678901234567890.10");
+        assert_eq!(
+            filled(json!(["${o}", {"k": "${s}"}])),
+            json!([{"a": [1, null]}, {"k": "té${n}xt"}])
+        );
+        assert_eq!(filled(json!("${null}")), Value::Null);
+        assert_eq!(filled(json!("${missing}")), json!(""));
+        assert_eq!(filled(json!([1, true, null])), json!([1, true, null]));
+    }
+
+    #[test]
+    fn other_texts_are_filled_as_text() {
+        let of = |template: &str| text(template, &mut lookup);
+        assert_eq!(of("é ${n}, ${s}!"), "é 12345678901234567890.10, té${n}xt!");
+        assert_eq!(of("${o}${null}${missing}"), r#"{"a":[1,null]}"#);
+        assert_eq!(of("$${n} $$5 $ ${} ${a b} ${ü${n"), "${n} $$5 $ ${} ${a b} ${ü${n");
+        assert_eq!(filled(json!("$${n}")), json!("${n}"));
+        assert_eq!(of("$$${s}, $$$${n}, $$$$${s}"), "$té${n}xt, $${n}, $$té${n}xt");
+        assert_eq!(filled(json!("${n} EUR")), json!("12345678901234567890.10 EUR"));
+    }
+
+    #[test]
+    fn places_are_listed_once_in_order() {
+        let value = json!(["${b} ${a.c}", {"k": "${b}", "l": "$${no} ${d}"}, 5]);
+        assert_eq!(places(&value), ["b", "a.c", "d"]);
+    }
+
+    #[test]
+    fn what_begins_like_a_place_is_checked_strictly() {
+        assert_eq!(check("$${no} $5 $$ ${a.b}$$${c}$"), Ok(vec!["a.b", "c"]));
+        for wrong in ["${", "x ${a", "${}", "${a b}", "$$${a"] {
+            assert_eq!(check(wrong), Err(Error), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn values_are_found_by_path() {
+        let object = json!({"a.b": 1, "a": {"c.d": 2, "e": {"f": 3}}});
+        let found = |path| at(object.as_object().unwrap(), path);
+        let all = (found("a.b"), found("a.c.d"), found("a.e.f"), found("a.x"), found("x"));
+        assert_eq!(all, (Some(json!(1)), Some(json!(2)), Some(json!(3)), None, None));
     }
 }

@@ -37,8 +37,8 @@ pub struct Flags {
     /// TOML file with settings
     ///
     /// It has the names of these flags as keys (listen, store, agents, log_format, log_filter,
-    /// drain_timeout) and a table named limits. Relative paths in it begin at its own directory. A flag
-    /// beats its variable, a variable beats the file.
+    /// drain_timeout) and a table named limits. Relative paths in it begin at its own directory.
+    /// A flag beats its variable, a variable beats the file.
     #[arg(long, value_name = "FILE", env = "COUNTERSIGN_CONFIG", hide_env_values = true)]
     pub config: Option<String>,
 

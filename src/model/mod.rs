@@ -1,12 +1,14 @@
 //! Models: what an agent speaks with. A model gets a request whole and gives a reply, in pieces if
 //! asked; it keeps nothing between two calls and knows nothing of sessions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::session::content::{Content, Object, Part, Usage};
+use crate::session::id::CallId;
 
 pub mod scripted;
 
@@ -19,6 +21,11 @@ pub struct Request {
     pub instruction: String,
     /// The conversation so far: every call in it has exactly one response beside it.
     pub contents: Arc<Vec<Content>>,
+    /// Calls in the conversation whose response is new to this model: no reply of its frame has
+    /// seen it. Responses are merged beside their calls, so where they stand does not tell what is
+    /// new. Language models need not look; models that follow rules react to these. Empty: whatever
+    /// stands last is new.
+    pub news: BTreeSet<CallId>,
     /// The tools that it may call.
     pub tools: Arc<Vec<ToolSpec>>,
     /// Whether pieces are wanted.

@@ -234,12 +234,9 @@ pub struct CallFacts {
     /// Digest of the effective arguments.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub args_digest: String,
-    /// The effective arguments as JSON text, where the event's call does not show them exactly.
+    /// The effective arguments as JSON text, where they are not the ones that the model wrote.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub exact_args_json: String,
-    /// The response as JSON text, where a `Struct` would lose digits.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub exact_response_json: String,
+    pub exact_json: String,
     /// What whoever answered noted for the record.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub comment: String,

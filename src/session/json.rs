@@ -111,13 +111,43 @@ pub fn args_digest(name: &str, args: &Object) -> Result<String, Error> {
     text.push_str(",\"name\":");
     write_string(name, &mut text);
     text.push('}');
+    Ok(sha256(&text))
+}
+
+/// The same over the canonical form of any value.
+pub fn digest(value: &Value) -> Result<String, Error> {
+    canonical(value).map(|text| sha256(&text))
+}
+
+/// The object as JSON text if doubles, which is what a `Struct` has, would lose a digit of it;
+/// otherwise an empty text.
+pub fn exact_if_lossy(object: &Object) -> String {
+    if object.values().any(is_lossy) {
+        return serde_json::to_string(object).expect("objects are JSON");
+    }
+    String::new()
+}
+
+fn is_lossy(value: &Value) -> bool {
+    match value {
+        Value::Number(exact) => {
+            let seen = exact.as_f64().and_then(Number::from_f64);
+            seen.is_none_or(|seen| compare(exact, &seen).is_ne())
+        }
+        Value::Array(items) => items.iter().any(is_lossy),
+        Value::Object(object) => object.values().any(is_lossy),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+fn sha256(text: &str) -> String {
     let mut digest = String::with_capacity(7 + 64);
     digest.push_str("sha256:");
     for byte in Sha256::digest(text.as_bytes()) {
         digest.push(char::from(b"0123456789abcdef"[usize::from(byte >> 4)]));
         digest.push(char::from(b"0123456789abcdef"[usize::from(byte & 15)]));
     }
-    Ok(digest)
+    digest
 }
 
 /// Checks a value that was not read by [`parse()`]: its nesting, its keys and its numbers.

@@ -253,6 +253,9 @@ pub trait Store: Send + Sync + 'static {
     /// The store's clock, in microseconds since 1970. Deadlines and timestamps are measured by it.
     fn now(&self) -> u64;
 
+    /// Whether no other process can append here: then what this process has appended is all there is.
+    fn exclusive(&self) -> bool;
+
     /// Writes a batch, all or nothing, and durable when this returns `Done`.
     async fn append(&self, batch: Batch) -> Result<Appended, Error>;
 
@@ -264,8 +267,12 @@ pub trait Store: Send + Sync + 'static {
     async fn read(&self, uid: &SessionUid, after: u64, limit: usize) -> Result<Vec<Row>, Error>;
 
     /// Records that are events, oldest first, at most `limit` and `MAX_READ_ROWS`.
-    async fn events(&self, uid: &SessionUid, which: Events, limit: usize)
-    -> Result<Vec<Row>, Error>;
+    async fn events(
+        &self,
+        uid: &SessionUid,
+        which: Events,
+        limit: usize,
+    ) -> Result<Vec<Row>, Error>;
 
     /// One entry; none if it is not there or is removed.
     async fn entry(&self, kind: Kind, id: &str) -> Result<Option<Stored>, Error>;

@@ -13,7 +13,7 @@ use super::yaml::{Kind, Node};
 use super::{Faults, near};
 use crate::agent::Declaration;
 use crate::agent::script::{Call, Condition, Holds, Reply, Rule, Script, When};
-use crate::agent::template::{self, Piece};
+use crate::agent::template;
 use crate::session::content::Object;
 
 /// The keys of a case.
@@ -260,15 +260,9 @@ impl<'a> Reader<'a> {
         match &node.kind {
             Kind::List(nodes) => nodes.iter().for_each(|node| self.places(node, scope)),
             Kind::Map(entries) => entries.iter().for_each(|(_, node)| self.places(node, scope)),
-            Kind::Text(text) => match template::pieces(text) {
+            Kind::Text(text) => match template::check(text) {
                 Err(error) => self.faults.add(node.at, error.to_string()),
-                Ok(pieces) => {
-                    for piece in pieces {
-                        if let Piece::Place(name) = piece {
-                            self.place(node, name, scope);
-                        }
-                    }
-                }
+                Ok(names) => names.iter().for_each(|name| self.place(node, name, scope)),
             },
             _ => {}
         }

@@ -135,6 +135,11 @@ tools:
 }
 
 #[test]
+fn the_places_of_an_object_are_those_that_its_tool_fills() {
+    assert!(tool::PLACES.iter().all(|place| crate::tool::declared::is_place(place)));
+}
+
+#[test]
 fn a_directory_is_read_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let told = lines(&load_dir(dir.path(), &[]).unwrap_err());

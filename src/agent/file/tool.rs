@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::read::{self, Table};
 use super::yaml::{Kind, Node};
 use super::{Faults, near};
-use crate::agent::template::{self, Piece};
+use crate::agent::template;
 use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect};
 
 /// The keys of a tool.
@@ -29,6 +29,10 @@ pub(super) const KEYS: &[&str] = &[
 /// The keys that only a long-running tool has.
 const LONG_RUNNING_KEYS: &[&str] =
     &["answers", "final_when", "answer_schema", "expires_after", "decisions"];
+
+/// What an object that a tool returns may name beside the call's arguments.
+pub(super) const PLACES: &[&str] =
+    &["call_id", "fresh_id", "invocation_id", "session_id", "user_id"];
 
 /// Names that begin so are for tools of the server itself (ADK's are named so).
 const RESERVED_PREFIX: &str = "adk_";
@@ -265,37 +269,35 @@ fn check_places(node: &Node, tool: &Declaration, faults: &mut Faults) {
             return node.entries().iter().for_each(|(_, n)| check_places(n, tool, faults));
         }
     };
-    let pieces = match template::pieces(text) {
-        Ok(pieces) => pieces,
+    let places = match template::check(text) {
+        Ok(places) => places,
         Err(error) => return faults.add(node.at, error.to_string()),
     };
-    for piece in pieces {
-        let Piece::Place(place) = piece else { continue };
-        match place.strip_prefix("args.") {
-            Some(name) => check_parameter(node, tool, name, faults),
-            None if place == "id" => {}
-            None => {
-                let names = parameter_names(tool).unwrap_or_default();
-                let mut known: Vec<String> = names.iter().map(|n| format!("args.{n}")).collect();
-                known.push("id".to_owned());
-                let meant = names.contains(&place).then(|| format!("args.{place}"));
-                let hint = match meant {
-                    Some(meant) => format!(" (did you mean `{meant}`?)"),
-                    None => near::hint(place, known.iter().map(String::as_str)),
-                };
-                let message = format!("`${{{place}}}` is neither `${{id}}` nor `${{args.NAME}}`");
-                faults.add(node.at, message + &hint);
-            }
+    for place in places {
+        if let Some(name) = place.strip_prefix("args.") {
+            check_parameter(node, tool, name, faults);
+        } else if !PLACES.contains(&place) {
+            let names = parameter_names(tool).unwrap_or_default();
+            let hint = match place {
+                "id" => " (did you mean `fresh_id`?)".to_owned(),
+                _ if names.contains(&place) => format!(" (did you mean `args.{place}`?)"),
+                _ => near::hint(place, PLACES.iter().copied()),
+            };
+            let known = PLACES.join(", ");
+            let message = format!("`${{{place}}}` is no place{hint}; known: args.NAME, {known}");
+            faults.add(node.at, message);
         }
     }
 }
 
-/// Checks that a tool has a parameter.
+/// Checks that a tool has the parameter that a place `args.NAME` names; a key inside it may follow
+/// behind a point.
 pub(super) fn check_parameter(node: &Node, tool: &Declaration, name: &str, faults: &mut Faults) {
     let Some(known) = parameter_names(tool) else {
         return;
     };
-    if !known.contains(&name) {
+    let whole = name.split_once('.').map_or(name, |(whole, _)| whole);
+    if !known.contains(&name) && !known.contains(&whole) {
         let hint = near::hint(name, known);
         faults.add(node.at, format!("`{}` has no parameter `{name}`{hint}", tool.name));
     }

@@ -1,7 +1,8 @@
 //! YAML as a tree in which everything has its place.
 //!
 //! Taken is what an agent file needs: one document, scalars of the YAML 1.2 core schema, lists and
-//! maps with scalar keys. Anchors, aliases and tags are refused, so a small file stays a small tree.
+//! maps with scalar keys. Anchors, aliases and tags are refused, so that a small file stays a small
+//! tree.
 
 use std::collections::HashMap;
 

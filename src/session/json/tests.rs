@@ -1,3 +1,4 @@
+use proptest::collection::btree_set;
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::json;
@@ -124,6 +125,10 @@ fn no_object_can_pass_for_a_number() {
     let mut disguised = Object::new();
     disguised.insert(RESERVED.to_owned(), json!("1"));
     let disguised = Value::Object(disguised);
+    // This is why: written and read again by serde_json it is another value, or none.
+    assert_eq!(serde_json::from_str::<Value>(&disguised.to_string()).unwrap(), json!(1));
+    let broken = disguised.to_string().replace("\"1\"", "\"x\"");
+    assert!(serde_json::from_str::<Value>(&broken).is_err());
     for fault in [
         parse(&format!("[{{\"{RESERVED}\": \"1\"}}]"), MAX_DEPTH).unwrap_err().fault,
         check(&json!([disguised]), MAX_DEPTH).unwrap_err().fault,
@@ -167,6 +172,17 @@ fn numbers_compare_as_decimals() {
     assert!(!same(&json!("1"), &json!(1)));
 }
 
+#[test]
+fn what_a_double_would_lose_is_kept_as_text() {
+    for fine in ["{}", r#"{"a": [0.1, 15.50, 5e0, -0, 9007199254740992, {"b": 1e300}]}"#] {
+        assert_eq!(exact_if_lossy(&object(fine)), "", "{fine}");
+    }
+    for lossy in [r#"{"a":[{"b":9007199254740993}]}"#, r#"{"a":0.12345678901234567890}"#] {
+        assert_eq!(exact_if_lossy(&object(lossy)), lossy);
+    }
+    assert_ne!(exact_if_lossy(&object(r#"{"a": 1e399}"#)), "");
+}
+
 fn any_number() -> impl Strategy<Value = Value> {
     "-?(0|[1-9][0-9]{0,20})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?"
         .prop_map(|text| parse(&text, 0).expect("a short number"))
@@ -187,6 +203,9 @@ fn any_value() -> impl Strategy<Value = Value> {
         ]
     })
 }
+
+/// Texts of the letters that JSON is made of.
+const JSON_LETTERS: &str = "[\\[\\]{},:\"\\\\a0-9eE.+\\- tu]{0,30}";
 
 proptest! {
     #[test]
@@ -214,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_are_ordered_by_code_units(keys in prop::collection::btree_set(any::<String>(), 0..20)) {
+    fn keys_are_ordered_by_code_units(keys in btree_set(any::<String>(), 0..20)) {
         let object: Object = keys.iter().map(|key| (key.clone(), Value::Null)).collect();
         let mut keys: Vec<String> = keys.into_iter().collect();
         keys.sort_by_key(|key| key.encode_utf16().collect::<Vec<u16>>());
@@ -225,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn reading_never_panics_and_agrees_with_serde(text in "[\\[\\]{},:\"\\\\a0-9eE.+\\- tu]{0,30}") {
+    fn reading_never_panics_and_agrees_with_serde(text in JSON_LETTERS) {
         if let Ok(value) = parse(&text, MAX_DEPTH) {
             prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
         }

@@ -1,15 +1,16 @@
 //! The sample agent: what it declares, and what its rules say to what people write.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use regex::Captures;
 use serde_json::json;
 
 use super::*;
-use crate::agent::script::{Condition, Holds, Rule, Script, When};
-use crate::agent::template::{captured, fill_object, fill_text, number_of, render};
-use crate::agent::{Agent, Decisions, Model};
-use crate::session::id::AppName;
+use crate::agent::{Agent, Decisions, Model, template};
+use crate::model::scripted::Scripted;
+use crate::model::{Model as _, Pieces, Request, Said};
+use crate::session::content::{Content, Data, FunctionCall, FunctionResponse, Part, Role};
+use crate::session::id::{AppName, CallId};
 use crate::session::json;
 
 /// The sample agent.
@@ -19,64 +20,56 @@ fn sample() -> Arc<Agent> {
     agents.get(&AppName::parse("reimbursement_agent").unwrap()).unwrap().clone()
 }
 
-/// What the sample's script replies: its text, then its calls as `name{args}`. This follows the
-/// rules in the plainest way; how the model follows them is not tested here.
-fn reply(last: &Last<'_>) -> String {
-    let agent = sample();
-    let Model::Scripted(script) = &agent.model else { panic!("no script") };
-    let (rule, mut get) = find(script, last).expect("the last rule always speaks");
-    let mut said = fill_text(&rule.reply.text, &mut get);
-    for call in &rule.reply.calls {
-        let args = Value::Object(fill_object(&call.args, &mut |name| match get(name) {
-            Some(Value::String(text)) => Some(captured(&text)),
-            other => other,
-        }));
-        said += &format!("{}{}", call.name, json::canonical(&args).unwrap());
-    }
-    said
-}
-
+/// What was said last: by a user, or by a tool, with the arguments that it was called with.
 enum Last<'a> {
     Text(&'a str),
     Response(&'a str, Value, Value),
 }
 
-type Get<'a> = Box<dyn FnMut(&str) -> Option<Value> + 'a>;
-
-fn find<'a>(script: &'a Script, last: &'a Last<'_>) -> Option<(&'a Rule, Get<'a>)> {
-    script.rules.iter().find_map(|rule| {
-        let mut get: Get<'a> = match (&rule.when, last) {
-            (When::Always, _) => Box::new(|_| None),
-            (When::User(patterns), Last::Text(text)) => {
-                let found: Captures<'_> = patterns.iter().find_map(|p| p.captures(text))?;
-                Box::new(move |name| Some(found.name(name)?.as_str().into()))
-            }
-            (When::Response { tool, matches }, Last::Response(name, args, response)) => {
-                let fits = matches.iter().all(|(k, v)| response.get(k) == Some(v));
-                if tool != name || !fits {
-                    return None;
-                }
-                Box::new(move |name| match name.split_once('.')? {
-                    ("args", key) => args.get(key).cloned(),
-                    (_, key) => response.get(key).cloned(),
-                })
-            }
-            _ => return None,
-        };
-        rule.conditions.iter().all(|c| holds(c, get(&c.capture))).then_some((rule, get))
-    })
+/// What the scripted model replies: its text, then its calls as `name{args}`.
+fn reply(last: &Last<'_>) -> String {
+    let agent = sample();
+    let Model::Scripted(script) = &agent.model else { panic!("no script") };
+    let contents = match last {
+        Last::Text(text) => vec![Content::user(*text)],
+        Last::Response(name, args, response) => {
+            let (id, name) = (CallId::parse("adk-1").unwrap(), (*name).to_owned());
+            let args = object(args.clone());
+            let call = FunctionCall { id: id.clone(), name: name.clone(), args };
+            let response = response.as_object().cloned();
+            let response = FunctionResponse { id, name, response, will_continue: None };
+            let part = |data| vec![Part::new(data)];
+            vec![
+                Content { role: Role::Model, parts: part(Data::FunctionCall(call)) },
+                Content { role: Role::User, parts: part(Data::FunctionResponse(response)) },
+            ]
+        }
+    };
+    let request = Request {
+        agent: agent.name.to_string(),
+        instruction: agent.instruction.clone(),
+        contents: Arc::new(contents),
+        news: BTreeSet::new(),
+        tools: Arc::default(),
+        stream: false,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let model = Scripted::new(Arc::clone(script));
+    let reply = runtime.block_on(model.reply(request, &mut Nowhere)).unwrap();
+    let said = reply.parts.iter().map(|said| match said {
+        Said::Part(Part { data: Some(Data::Text(text)), .. }) => text.clone(),
+        Said::Call { name, args, .. } => {
+            name.clone() + &json::canonical(&Value::Object(args.clone())).unwrap()
+        }
+        other => panic!("neither text nor call: {other:?}"),
+    });
+    said.collect()
 }
 
-fn holds(condition: &Condition, value: Option<Value>) -> bool {
-    let number = value.as_ref().and_then(number_of);
-    match &condition.holds {
-        Holds::Below(most) => number.is_some_and(|n| json::compare(&n, most).is_lt()),
-        Holds::AtLeast(least) => number.is_some_and(|n| json::compare(&n, least).is_ge()),
-        Holds::Equals(other) => {
-            number.is_some_and(|n| json::same(&n.into(), other)) || value.as_ref() == Some(other)
-        }
-        Holds::Present(there) => *there == value.is_some_and(|value| !value.is_null()),
-    }
+struct Nowhere;
+
+impl Pieces for Nowhere {
+    fn text(&mut self, _: &str) {}
 }
 
 #[test]
@@ -93,7 +86,10 @@ fn the_sample_declares_adks_tools() {
     assert_eq!(ask.behaviour.decisions, Some(Decisions { approve, deny }));
     let Body::Object(body) = &ask.body else { panic!("no object") };
     let args = object(json!({"amount": 200, "purpose": "x"}));
-    let placeholder = render(body, &args, || "001".to_owned());
+    let placeholder = template::render(body, &mut |name| match name {
+        "fresh_id" => Some("001".into()),
+        _ => template::at(&args, name.strip_prefix("args.")?),
+    });
     let expected =
         json!({"status": "pending", "amount": 200, "ticketId": "reimbursement-ticket-001"});
     assert_eq!(Value::Object(placeholder), expected);
@@ -194,4 +190,25 @@ fn the_sample_follows_the_approval() {
     assert_eq!(after("reimburse", json!({"status": "ok"})), done);
     let failed = "I could not reimburse you $200 for conference travel: boom";
     assert_eq!(after("reimburse", json!({"error": "boom"})), failed);
+}
+
+#[test]
+fn a_damaged_sample_is_refused_or_read_and_never_a_panic() {
+    let (_, text) = samples()[0];
+    let lines: Vec<&'static str> = text.lines().collect();
+    let cut = |line: &'static str| line.get(..line.len() / 3 * 2).unwrap_or("é");
+    let read = |text: String| {
+        let mut faults = Faults::new("s.yaml".into());
+        yaml::read(&text, &mut faults);
+    };
+    for (i, line) in lines.iter().enumerate() {
+        for damaged in ["", "- [", "  x: {", "\t'", "&a *a", cut(line)] {
+            let mut lines = lines.clone();
+            lines[i] = damaged;
+            read(lines.join("\n"));
+        }
+    }
+    for end in (0..text.len()).step_by(97).filter(|end| text.is_char_boundary(*end)) {
+        let _ = load(&[("s.yaml".into(), text[..end].to_owned())], &[]);
+    }
 }

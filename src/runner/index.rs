@@ -1,0 +1,230 @@
+//! The entries that stand for what is in the logs: sessions by name, calls and invocations by id,
+//! deadlines, owners. They are written with the records and could be rebuilt from them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::session::Session;
+use crate::session::call::{Call, End, Phase};
+use crate::session::content::Usage;
+use crate::session::id::{AppName, CallId, InvocationId, SessionKey, UserId};
+use crate::session::record::{Ending, Record};
+use crate::session::state::{Invocation, Touched};
+use crate::store::{Entry, EntryWrite, Kind, SharedWrite};
+
+/// Entries that stand for sessions, by name.
+pub const SESSION: Kind = "session";
+/// Entries that stand for calls.
+pub const CALL: Kind = "call";
+/// Entries that stand for invocations.
+pub const INVOCATION: Kind = "invocation";
+/// Entries of the sessions that are driven; their state is the owner.
+pub const OWNER: Kind = "owner";
+
+/// Separates the parts of a name: no id holds a control character.
+const SEPARATOR: char = '\u{1f}';
+
+/// Where an invocation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum State {
+    /// It can move by itself.
+    Running,
+    /// Only an answer, an expiry or a cancel can move it.
+    Paused,
+    /// It did what it could.
+    Completed,
+    /// A model failed, a limit was passed, an agent is gone.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+impl State {
+    /// As it stands in entries.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "RUNNING",
+            Self::Paused => "PAUSED",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Cancelled => "CANCELLED",
+        }
+    }
+}
+
+/// An invocation as callers see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InvocationView {
+    /// Its id.
+    pub id: InvocationId,
+    /// Its session.
+    pub session: SessionKey,
+    /// Where it stands.
+    pub state: State,
+    /// The calls that wait for somebody, oldest first.
+    pub held: Vec<Call>,
+    /// When it began, in microseconds since 1970.
+    pub create_time: u64,
+    /// When its state changed last, in microseconds since 1970.
+    pub update_time: u64,
+    /// What its model calls cost.
+    pub usage: Usage,
+    /// Of a failed one: UPPER_SNAKE.
+    pub error_code: String,
+    /// Of a failed one: for people.
+    pub error_message: String,
+}
+
+/// What callers see of an open invocation.
+pub fn view(session: &Session, open: &Invocation) -> InvocationView {
+    let running = session.running.as_ref() == Some(&open.id);
+    InvocationView {
+        id: open.id.clone(),
+        session: session.key.clone(),
+        state: if running { State::Running } else { State::Paused },
+        held: session.held_calls(&open.id).into_iter().cloned().collect(),
+        create_time: open.create_time,
+        update_time: open.update_time,
+        usage: open.usage,
+        error_code: String::new(),
+        error_message: String::new(),
+    }
+}
+
+fn ended_view(session: &Session, over: &Invocation) -> InvocationView {
+    let (state, error_code, error_message) = match &over.ended {
+        Some(Ending::Failed { code, message }) => (State::Failed, code.clone(), message.clone()),
+        Some(Ending::Cancelled) => (State::Cancelled, String::new(), String::new()),
+        _ => (State::Completed, String::new(), String::new()),
+    };
+    InvocationView { state, held: Vec::new(), error_code, error_message, ..view(session, over) }
+}
+
+/// The id of the entry that stands for a session.
+pub fn session_id(key: &SessionKey) -> String {
+    format!("{}{SEPARATOR}{}{SEPARATOR}{}", key.app, key.user, key.id)
+}
+
+fn tags(key: &SessionKey) -> [String; 3] {
+    [key.app.to_string(), key.user.to_string(), key.id.to_string()]
+}
+
+/// Order by time: texts sort as the times do.
+pub fn order(time: u64) -> String {
+    format!("{time:020}")
+}
+
+/// The entry that stands for a new session.
+pub fn session_entry(session: &Session) -> EntryWrite {
+    EntryWrite::Create(Entry {
+        kind: SESSION,
+        id: session_id(&session.key),
+        state: String::new(),
+        due: None,
+        order: order(session.create_time),
+        tags: tags(&session.key),
+        bytes: session.uid.as_str().as_bytes().to_vec(),
+    })
+}
+
+fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("views have text keys only")
+}
+
+fn invocation_entry(view: &InvocationView) -> EntryWrite {
+    EntryWrite::Put(Entry {
+        kind: INVOCATION,
+        id: view.id.to_string(),
+        state: view.state.as_str().to_owned(),
+        due: None,
+        order: order(view.create_time),
+        tags: tags(&view.session),
+        bytes: bytes(view),
+    })
+}
+
+fn call_entry(call: &Call) -> EntryWrite {
+    let state = match &call.phase {
+        Phase::Requested | Phase::Running => "RUNNING",
+        Phase::Held(_) => "HELD",
+        Phase::Closed(closing) => match closing.end {
+            End::Done => "DONE",
+            End::Expired => "EXPIRED",
+            End::Cancelled => "CANCELLED",
+        },
+    };
+    EntryWrite::Put(Entry {
+        kind: CALL,
+        id: call.spec.id.to_string(),
+        state: state.to_owned(),
+        due: call.expire_time.filter(|_| call.closed().is_none()),
+        order: order(call.create_time),
+        tags: tags(&call.session),
+        bytes: bytes(call),
+    })
+}
+
+/// The changes of entries that go with records.
+pub fn entries(session: &Session, touched: &Touched, owned_before: bool) -> Vec<EntryWrite> {
+    let mut writes = Vec::new();
+    let find = |id: &CallId| {
+        let ended = || touched.ended.iter().flat_map(|(_, calls)| calls);
+        session.calls.get(id).or_else(|| ended().find(|call| &call.spec.id == id))
+    };
+    writes.extend(touched.calls.iter().filter_map(find).map(call_entry));
+    let open = touched.invocations.iter().filter_map(|id| session.invocations.get(id));
+    writes.extend(open.map(|open| invocation_entry(&view(session, open))));
+    let ended = touched.ended.iter().map(|(over, _)| ended_view(session, over));
+    writes.extend(ended.map(|view| invocation_entry(&view)));
+    let id = session.uid.to_string();
+    match &session.claim {
+        Some(claim) => writes.push(EntryWrite::Put(Entry {
+            kind: OWNER,
+            id,
+            state: claim.owner.to_string(),
+            due: None,
+            order: String::new(),
+            tags: Default::default(),
+            bytes: Vec::new(),
+        })),
+        None if owned_before => writes.push(EntryWrite::Remove { kind: OWNER, id }),
+        None => {}
+    }
+    writes
+}
+
+/// The scope of an app's state.
+pub fn app_scope(app: &AppName) -> String {
+    format!("app{SEPARATOR}{app}")
+}
+
+/// The scope of a user's state.
+pub fn user_scope(app: &AppName, user: &UserId) -> String {
+    format!("user{SEPARATOR}{app}{SEPARATOR}{user}")
+}
+
+/// The changes of state that records make for other sessions too.
+pub fn shared<'a>(
+    key: &SessionKey,
+    records: impl IntoIterator<Item = &'a Record>,
+) -> Vec<SharedWrite> {
+    let events = records.into_iter().filter_map(|record| record.body.event());
+    events.flat_map(|event| shared_delta(key, &event.actions.state_delta)).collect()
+}
+
+/// The part of a change of state that other sessions share.
+pub fn shared_delta(key: &SessionKey, delta: &crate::session::content::Object) -> Vec<SharedWrite> {
+    let write = |(name, value): (&String, &Value)| {
+        let scope = if name.starts_with("app:") {
+            app_scope(&key.app)
+        } else if name.starts_with("user:") {
+            user_scope(&key.app, &key.user)
+        } else {
+            return None;
+        };
+        let value = (!value.is_null()).then(|| bytes(value));
+        Some(SharedWrite { scope, key: name.clone(), value })
+    };
+    delta.iter().filter_map(write).collect()
+}

@@ -1,0 +1,331 @@
+//! What the claim's holder appends next, of its own accord: starts, responses, pauses, ends.
+//!
+//! One function for every path: a new message, an answer, a body that came back, a restart. It adds
+//! moves to a draft until nothing follows any more. What is left is for the driver to perform: the
+//! bodies that were started, and the models of the frames that are ready.
+
+use std::collections::BTreeMap;
+
+use super::call;
+use super::call::{Body as AtWork, Call, End, Phase};
+use super::content::{CallFacts, Data, FunctionResponse, Object, Part, Role};
+use super::draft::Draft;
+use super::id::{CallId, FrameId, InvocationId, Principal};
+use super::record::{Answer, Body, Ending, Outcome};
+
+impl Draft<'_> {
+    /// Adds every move that follows. The claim must be the caller's.
+    pub fn settle(&mut self) {
+        while self.settle_once() {}
+    }
+
+    /// Adds the next moves, if any follow.
+    fn settle_once(&mut self) -> bool {
+        let Some(invocation) = self.session.running.clone() else {
+            return self.settle_idle();
+        };
+        let Some(open) = self.session.invocations.get(&invocation) else {
+            return false;
+        };
+        if let Some(ending) = open.ending.clone() {
+            return self.settle_ending(&invocation, ending);
+        }
+        self.start_bodies(&invocation)
+            || self.respond(&invocation)
+            || self.close_frames(&invocation)
+            || self.limit_models(&invocation)
+            || self.pause_or_complete(&invocation)
+    }
+
+    /// Nothing runs: a queued answer gets its place, or nobody needs to drive.
+    fn settle_idle(&mut self) -> bool {
+        if let Some(queued) = self.session.queued.first().cloned() {
+            let mut event = queued.event;
+            event.sequence = self.session.last_sequence + 1;
+            self.push_by(queued.by, Body::Placed { invocation: queued.invocation, event });
+            return true;
+        }
+        // A late result has settled a call of a paused invocation.
+        let open: Vec<InvocationId> = self.session.invocations.keys().cloned().collect();
+        if open.iter().any(|invocation| self.respond(invocation)) {
+            return true;
+        }
+        if self.session.claim.is_some() {
+            self.push(Body::Released);
+        }
+        false
+    }
+
+    /// The invocation is to end: bodies at work are awaited, everything else is closed.
+    fn settle_ending(&mut self, invocation: &InvocationId, ending: Ending) -> bool {
+        let calls = self.session.calls.values().filter(|call| &call.invocation == invocation);
+        if calls.into_iter().any(|call| call.body.is_some()) {
+            return false;
+        }
+        if self.respond(invocation) {
+            return true;
+        }
+        self.end(invocation, ending);
+        true
+    }
+
+    /// Closes what is open of an invocation and ends it.
+    pub(super) fn end(&mut self, invocation: &InvocationId, how: Ending) {
+        let open = |call: &&Call| &call.invocation == invocation && call.closed().is_none();
+        let mut by_frame: BTreeMap<FrameId, Vec<CallId>> = BTreeMap::new();
+        let mut calls: Vec<&Call> = self.session.calls.values().filter(open).collect();
+        calls.sort_by_key(|call| (call.sequence, call.index));
+        for call in calls {
+            by_frame.entry(call.frame.clone()).or_default().push(call.spec.id.clone());
+        }
+        for (frame, ids) in by_frame {
+            let text = match how {
+                Ending::Cancelled => {
+                    "The invocation was cancelled before this call had an outcome."
+                }
+                _ => "The invocation ended before this call had an outcome.",
+            };
+            self.close(invocation, &frame, &ids, End::Cancelled, "cancelled", text);
+        }
+        self.push(Body::Ended { invocation: invocation.clone(), how });
+    }
+
+    /// Closes calls of one frame by the server's own word, with one event that tells so.
+    pub(super) fn close(
+        &mut self,
+        invocation: &InvocationId,
+        frame: &FrameId,
+        ids: &[CallId],
+        end: End,
+        status: &str,
+        text: &str,
+    ) {
+        let response = Object::from_iter([
+            ("error".to_owned(), text.into()),
+            ("status".to_owned(), status.into()),
+        ]);
+        let part = |id: &CallId| {
+            Part::new(Data::FunctionResponse(FunctionResponse {
+                id: id.clone(),
+                name: self.session.calls.get(id).map(|c| c.spec.name.clone()).unwrap_or_default(),
+                response: Some(response.clone()),
+                will_continue: None,
+            }))
+        };
+        let parts = ids.iter().map(part).collect();
+        let mut event = self.frame_event(invocation, frame, Role::User, parts, Object::new());
+        let queued = self.session.running.as_ref().is_some_and(|running| running != invocation)
+            && end != End::Cancelled;
+        if queued {
+            event.sequence = 0;
+        }
+        let answer = |id: &CallId| Answer {
+            call: id.clone(),
+            response: Some(response.clone()),
+            end: Some(end),
+            skip_summarization: false,
+            comment: String::new(),
+            digest: String::new(),
+        };
+        let answers = ids.iter().map(answer).collect();
+        self.push(Body::Answered { invocation: invocation.clone(), answers, queued, event });
+    }
+
+    /// Bodies that have not started do so; calls that failed their checks come back at once.
+    fn start_bodies(&mut self, invocation: &InvocationId) -> bool {
+        let requested =
+            |call: &&Call| &call.invocation == invocation && matches!(call.phase, Phase::Requested);
+        let mut calls: Vec<Call> = self.session.calls.values().filter(requested).cloned().collect();
+        calls.sort_by_key(|call| (call.sequence, call.index));
+        for call in &calls {
+            let id = call.spec.id.clone();
+            match &call.spec.failed {
+                Some(response) => self.push(Body::Returned {
+                    call: id,
+                    execution: call.execution,
+                    outcome: Outcome::Error(response.clone()),
+                    state_delta: Object::new(),
+                    skip_summarization: false,
+                }),
+                None => self.push(Body::Started {
+                    call: id,
+                    execution: call.execution,
+                    attempt: call.attempt + 1,
+                }),
+            }
+        }
+        !calls.is_empty()
+    }
+
+    /// Frames whose bodies are all back tell what those gave.
+    fn respond(&mut self, invocation: &InvocationId) -> bool {
+        let Some(open) = self.session.invocations.get(invocation) else {
+            return false;
+        };
+        let frames: Vec<FrameId> = open.frames.keys().cloned().collect();
+        let mut any = false;
+        for id in frames {
+            let calls = self.session.frame_calls(invocation, &id);
+            let busy = |call: &&Call| {
+                call.body.is_some() || matches!(call.phase, Phase::Requested | Phase::Running)
+            };
+            let ending = self.session.invocations[invocation].ending.is_some();
+            if !ending && calls.iter().any(busy) {
+                continue;
+            }
+            let mut parts = Vec::new();
+            for call in calls {
+                let Some(response) = &call.untold else {
+                    continue;
+                };
+                parts.push(Part::new(Data::FunctionResponse(FunctionResponse {
+                    id: call.spec.id.clone(),
+                    name: call.spec.name.clone(),
+                    response: Some(response.clone()),
+                    will_continue: None,
+                })));
+            }
+            let frame = &self.session.invocations[invocation].frames[&id];
+            let (delta, skip) = (frame.state_delta.clone(), frame.skip_summarization);
+            if parts.is_empty() && delta.is_empty() {
+                continue;
+            }
+            let mut event = self.frame_event(invocation, &id, Role::User, parts, delta);
+            event.actions.skip_summarization = skip;
+            let (invocation, frame) = (invocation.clone(), id);
+            self.push(Body::Responded { invocation, frame, event });
+            any = true;
+        }
+        any
+    }
+
+    /// Frames below the root that have said their last give it to the call they work for.
+    fn close_frames(&mut self, invocation: &InvocationId) -> bool {
+        let Some(open) = self.session.invocations.get(invocation) else {
+            return false;
+        };
+        let done = open.frames.iter().find_map(|(id, frame)| {
+            let call = self.session.calls.get(frame.call.as_ref()?)?;
+            let at_work = matches!(call.phase, Phase::Running) && call.body.is_none();
+            let open = self.session.frame_calls(invocation, id);
+            let idle = frame.told <= frame.seen && open.iter().all(|call| call.closed().is_some());
+            let output = frame.output.clone().filter(|_| at_work && idle)?;
+            Some((call.spec.id.clone(), call.execution, output))
+        });
+        let Some((call, execution, output)) = done else {
+            return false;
+        };
+        let value = Object::from_iter([("result".to_owned(), output.into())]);
+        self.push(Body::Returned {
+            call,
+            execution,
+            outcome: Outcome::Value(value),
+            state_delta: Object::new(),
+            skip_summarization: false,
+        });
+        true
+    }
+
+    /// An invocation that has used up its model calls fails (ADK: `max_llm_calls`).
+    fn limit_models(&mut self, invocation: &InvocationId) -> bool {
+        let open = &self.session.invocations[invocation];
+        let most = open.config.max_llm_calls;
+        if most == 0 || open.llm_calls < most {
+            return false;
+        }
+        let Some((_, frame)) = self.session.ready_frames().into_iter().next() else {
+            return false;
+        };
+        let message = format!("max_llm_calls: {most} model calls were made without an end");
+        self.fail(invocation, &frame, self.session.head, "LIMIT_EXCEEDED", &message);
+        true
+    }
+
+    /// A frame's model failed: an event says why, and the invocation fails, unless something was told
+    /// since `seen`: then the model is asked once more.
+    pub fn fail(
+        &mut self,
+        invocation: &InvocationId,
+        frame: &FrameId,
+        seen: u64,
+        code: &str,
+        message: &str,
+    ) {
+        let mut event = self.frame_event(invocation, frame, Role::Model, vec![], Object::new());
+        event.error_code = code.to_owned();
+        event.error_message = message.to_owned();
+        self.push(Body::Replied {
+            invocation: invocation.clone(),
+            frame: frame.clone(),
+            seen,
+            event,
+            calls: Vec::new(),
+        });
+    }
+
+    /// Nothing is under way and no model is to be called: the invocation waits or is over.
+    fn pause_or_complete(&mut self, invocation: &InvocationId) -> bool {
+        let at_work = |call: &Call| &call.invocation == invocation && call.body.is_some();
+        if self.session.calls.values().any(at_work) || !self.session.ready_frames().is_empty() {
+            return false;
+        }
+        if self.session.held_calls(invocation).is_empty() {
+            self.end(invocation, Ending::Completed);
+        } else {
+            self.push(Body::Paused { invocation: invocation.clone() });
+        }
+        true
+    }
+
+    /// A body that nobody runs any more is run again, if that is allowed, or asked about.
+    pub fn lose(&mut self, id: &CallId) {
+        let Some(call) = self.session.calls.get(id).cloned() else {
+            return;
+        };
+        if call.body.is_none() || call.closed().is_some() {
+            return;
+        }
+        let again = call.spec.behaviour.effect != call::Effect::Once
+            && call.attempt < call::MAX_ATTEMPTS
+            && self.session.invocations.get(&call.invocation).is_some_and(|i| i.ending.is_none());
+        if again {
+            let (call, execution, attempt) = (id.clone(), call.execution, call.attempt + 1);
+            self.push(Body::Started { call, execution, attempt });
+            return;
+        }
+        let mut event =
+            self.frame_event(&call.invocation, &call.frame, Role::User, vec![], Object::new());
+        let facts = CallFacts {
+            kind: Some(call::Kind::UnknownOutcome),
+            args_digest: call.spec.args_digest.clone(),
+            ..CallFacts::default()
+        };
+        event.calls.insert(id.clone(), facts);
+        self.push(Body::Lost { call: id.clone(), event });
+    }
+
+    /// The bodies that an earlier claim started and nobody runs any more.
+    pub fn lost_bodies(&self) -> Vec<CallId> {
+        let epoch = self.session.epoch;
+        let lost = |call: &&Call| {
+            call.closed().is_none() && call.body.is_some_and(|AtWork { epoch: e, .. }| e < epoch)
+        };
+        self.session.calls.values().filter(lost).map(|call| call.spec.id.clone()).collect()
+    }
+
+    /// Takes the session, if it can move and nobody has it. True: it was taken.
+    pub fn claim_if_free(&mut self, owner: &super::id::Owner) -> bool {
+        let free = self.session.claim.is_none() && self.session.can_move();
+        if free {
+            self.take(owner);
+        }
+        free
+    }
+
+    /// Takes the session from whoever had it.
+    pub fn take(&mut self, owner: &super::id::Owner) {
+        let epoch = self.session.epoch + 1;
+        let by = Principal::parse(format!("server:{owner}")).expect("an owner's name is an id");
+        self.push_by(by, Body::Claimed { owner: owner.clone(), epoch });
+    }
+}

@@ -1,0 +1,3 @@
+//! One binary of tests, by topic.
+
+mod ownership;
