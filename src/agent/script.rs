@@ -61,14 +61,16 @@ pub enum Holds {
     Below(serde_json::Number),
     /// The number is this one or above.
     AtLeast(serde_json::Number),
-    /// The value is this one.
+    /// The value is this one, numbers compared as decimals.
     Equals(Value),
+    /// The capture is there and not null, or is not.
+    Present(bool),
 }
 
 /// What a rule says: a text, calls, or both.
 #[derive(Debug, Clone, Default)]
 pub struct Reply {
-    /// The text, with `${capture}` places; empty: none.
+    /// The text, with `${capture}` places (see [`template`](super::template)); empty: none.
     pub text: String,
     /// The calls, in order.
     pub calls: Vec<Call>,
@@ -79,8 +81,8 @@ pub struct Reply {
 pub struct Call {
     /// The tool.
     pub name: String,
-    /// Its arguments: a text that is one `${capture}` alone becomes the captured value with its JSON
-    /// type (a captured text that reads as a JSON number becomes that number), other texts have
-    /// their places filled as text.
+    /// Its arguments: a text that is one `${capture}` alone becomes the captured value with its
+    /// JSON type (a captured text that reads as a number, thousands commas aside, becomes that
+    /// number), other texts have their places filled as text.
     pub args: Object,
 }

@@ -1,8 +1,9 @@
 //! Filling `${name}` places in JSON. The scripted model and tools declared in a file share it.
 //!
 //! A text that is one place alone becomes its value, with its JSON type; other texts have their
-//! places filled as text. `$${` writes `${`. What was filled in is never looked at again, so values
-//! cannot smuggle places in. Keys are left alone.
+//! places filled as text. Right before a `{`, `$$` writes one `$`: `$${` is the text `${`, and
+//! `$$${amount}` a dollar sign before an amount. What was filled in is never looked at again, so
+//! values cannot smuggle places in. Keys are left alone.
 
 use serde_json::Value;
 
@@ -53,6 +54,26 @@ pub fn places(value: &Value) -> Vec<String> {
     gather(value, &mut names);
     names
 }
+
+/// The names of all places in a text; strictly: what begins like a place and is none is an error.
+/// Texts that people write in files are checked so, while filling takes it as text.
+pub fn check(text: &str) -> Result<Vec<&str>, Error> {
+    let (mut names, mut rest) = (Vec::new(), text);
+    while let Some((piece, after)) = next(rest) {
+        match piece {
+            Piece::Place(name) => names.push(name),
+            Piece::Text("$") if rest.starts_with("${") => return Err(Error),
+            Piece::Text(_) => {}
+        }
+        rest = after;
+    }
+    Ok(names)
+}
+
+/// What begins like a place and is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a place is written `${{name}}`; for the text `${{` itself write `$${{`")]
+pub struct Error;
 
 /// The value at `a.b.c` in an object; a key that has dots itself is found first.
 pub fn at(object: &Object, path: &str) -> Option<Value> {
@@ -112,26 +133,35 @@ enum Piece<'a> {
 fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = template;
     std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        if let Some(after) = rest.strip_prefix("$${") {
-            rest = after;
-            return Some(Piece::Text("${"));
-        }
-        let place = rest.strip_prefix("${").and_then(|after| after.split_once('}'));
-        if let Some((name, after)) = place
-            && is_name(name)
-        {
-            rest = after;
-            return Some(Piece::Place(name));
-        }
-        let from = usize::from(rest.starts_with('$'));
-        let next = rest[from..].find('$').map_or(rest.len(), |at| from + at);
-        let (text, after) = rest.split_at(next);
+        let (piece, after) = next(rest)?;
         rest = after;
-        Some(Piece::Text(text))
+        Some(piece)
     })
+}
+
+/// The first piece, and what stands behind it.
+fn next(text: &str) -> Option<(Piece<'_>, &str)> {
+    let dollars = text.bytes().take_while(|b| *b == b'$').count();
+    if dollars == 0 {
+        let (plain, after) = text.split_at(text.find('$').unwrap_or(text.len()));
+        return (!plain.is_empty()).then_some((Piece::Text(plain), after));
+    }
+    let (run, after) = text.split_at(dollars);
+    if !after.starts_with('{') {
+        return Some((Piece::Text(run), after));
+    }
+    match dollars {
+        1 => {
+            let place = after[1..].split_once('}').filter(|(name, _)| is_name(name));
+            Some(
+                place
+                    .map_or((Piece::Text(run), after), |(name, after)| (Piece::Place(name), after)),
+            )
+        }
+        // The brace goes with its escaped dollar, so that what follows is no place.
+        2 => Some((Piece::Text(&text[1..3]), &text[3..])),
+        _ => Some((Piece::Text("$"), &text[2..])),
+    }
 }
 
 /// Letters, digits, `_`, `-`, and `.` between keys.
@@ -181,6 +211,7 @@ mod tests {
         assert_eq!(of("${o}${null}${missing}"), r#"{"a":[1,null]}"#);
         assert_eq!(of("$${n} $$5 $ ${} ${a b} ${ü${n"), "${n} $$5 $ ${} ${a b} ${ü${n");
         assert_eq!(filled(json!("$${n}")), json!("${n}"));
+        assert_eq!(of("$$${s}, $$$${n}, $$$$${s}"), "$té${n}xt, $${n}, $$té${n}xt");
         assert_eq!(filled(json!("${n} EUR")), json!("12345678901234567890.10 EUR"));
     }
 
@@ -188,6 +219,14 @@ mod tests {
     fn places_are_listed_once_in_order() {
         let value = json!(["${b} ${a.c}", {"k": "${b}", "l": "$${no} ${d}"}, 5]);
         assert_eq!(places(&value), ["b", "a.c", "d"]);
+    }
+
+    #[test]
+    fn what_begins_like_a_place_is_checked_strictly() {
+        assert_eq!(check("$${no} $5 $$ ${a.b}$$${c}$"), Ok(vec!["a.b", "c"]));
+        for wrong in ["${", "x ${a", "${}", "${a b}", "$$${a"] {
+            assert_eq!(check(wrong), Err(Error), "{wrong}");
+        }
     }
 
     #[test]

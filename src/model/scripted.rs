@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use regex::Regex;
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use super::{Error, Model, Pieces, Reply, Request, Said};
 use crate::agent::script::{Condition, Holds, Rule, Script, When};
@@ -173,15 +173,17 @@ impl Captured<'_> {
 }
 
 fn holds(condition: &Condition, captured: &Captured<'_>) -> bool {
-    let Some(value) = captured.value(&condition.capture) else { return false };
-    let below = |bound: &Number| Some(decimal::compare(value.as_number()?, bound).is_lt());
+    let value = captured.value(&condition.capture);
+    let number = value.as_ref().and_then(Value::as_number);
     match &condition.holds {
-        Holds::Below(bound) => below(bound) == Some(true),
-        Holds::AtLeast(bound) => below(bound) == Some(false),
+        Holds::Below(bound) => number.is_some_and(|n| decimal::compare(n, bound).is_lt()),
+        Holds::AtLeast(bound) => number.is_some_and(|n| decimal::compare(n, bound).is_ge()),
         Holds::Equals(wanted) => {
             let text = captured.text(&condition.capture);
-            decimal::equal(&value, wanted) || text.as_ref() == Some(wanted)
+            value.is_some_and(|value| decimal::equal(&value, wanted))
+                || text.as_ref() == Some(wanted)
         }
+        Holds::Present(wanted) => *wanted == value.is_some_and(|value| !value.is_null()),
     }
 }
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::{Number, json};
 
 use super::*;
 use crate::agent::script::{Call, Reply as Words};

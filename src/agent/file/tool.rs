@@ -1,0 +1,304 @@
+//! The tools of an agent file.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Value, json};
+
+use super::read::{self, Table};
+use super::yaml::{Kind, Node};
+use super::{Faults, near};
+use crate::agent::template;
+use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect};
+
+/// The keys of a tool.
+pub(super) const KEYS: &[&str] = &[
+    "name",
+    "description",
+    "parameters",
+    "long_running",
+    "answers",
+    "final_when",
+    "answer_schema",
+    "expires_after",
+    "decisions",
+    "effect",
+    "timeout",
+    "returns",
+];
+
+/// The keys that only a long-running tool has.
+const LONG_RUNNING_KEYS: &[&str] =
+    &["answers", "final_when", "answer_schema", "expires_after", "decisions"];
+
+/// What an object that a tool returns may name beside the call's arguments.
+pub(super) const PLACES: &[&str] =
+    &["call_id", "fresh_id", "invocation_id", "session_id", "user_id"];
+
+/// Names that begin so are for tools of the server itself (ADK's are named so).
+const RESERVED_PREFIX: &str = "adk_";
+
+/// Reads the list of tools. A tool whose name can be read is in the result even if it has faults.
+pub(super) fn read_all(
+    node: &Node,
+    registered: &[Declaration],
+    faults: &mut Faults,
+) -> Vec<Declaration> {
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    let mut tools = Vec::new();
+    for node in read::list(node, "tools", faults) {
+        let Some(tool) = read_tool(node, registered, faults) else {
+            continue;
+        };
+        let at = node.get("name").map_or(node.at, |name| name.at);
+        if let Some(line) = lines.get(&tool.name) {
+            faults.add(at, format!("there is a tool `{}` already, in line {line}", tool.name));
+            continue;
+        }
+        lines.insert(tool.name.clone(), at.line);
+        tools.push(tool);
+    }
+    tools
+}
+
+/// The names of a tool's parameters; none if any name may be given.
+pub(super) fn parameter_names(tool: &Declaration) -> Option<Vec<&str>> {
+    match tool.parameters.get("additionalProperties") {
+        None | Some(Value::Bool(false)) => {}
+        Some(_) => return None,
+    }
+    let properties = tool.parameters.get("properties").and_then(Value::as_object);
+    Some(properties.into_iter().flat_map(|p| p.keys()).map(String::as_str).collect())
+}
+
+fn read_tool(node: &Node, registered: &[Declaration], faults: &mut Faults) -> Option<Declaration> {
+    let table = Table::open(node, "a tool", KEYS, faults)?;
+    let name_node = table.need("name", faults);
+    let name = name_node.and_then(|node| read::text(node, "name", faults)).unwrap_or_default();
+    if let (Some(node), false) = (name_node, name.is_empty()) {
+        check_name(node, name, faults);
+    }
+    let returns = table.get("returns");
+    let function = registered.iter().find(|function| function.name == name);
+    if let (Some(node), None, None) = (name_node, returns, function) {
+        let known: Vec<&str> = registered.iter().map(|function| function.name.as_str()).collect();
+        let hint = near::hint(name, known.iter().copied());
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let message = format!("there is no registered function `{name}`{hint}; known: {known}. ");
+        faults.add(node.at, message + "A tool without a function needs `returns`");
+    }
+    let mut tool = match (function, returns) {
+        (Some(function), None) => function.clone(),
+        _ => Declaration {
+            name: name.to_owned(),
+            description: String::new(),
+            parameters: json!({"type": "object", "properties": {}}),
+            behaviour: Behaviour {
+                // The body of a tool that is declared whole only builds an object.
+                effect: if returns.is_some() { Effect::Read } else { Effect::Once },
+                ..Behaviour::default()
+            },
+            body: Body::Function,
+        },
+    };
+    if let Some(description) = table.text("description", faults) {
+        description.clone_into(&mut tool.description);
+    }
+    if let Some(node) = table.get("parameters") {
+        if function.is_some() && returns.is_none() {
+            let at = table.key_at("parameters");
+            faults.add(at, format!("the function `{name}` says itself what its parameters are"));
+        } else if let Some(schema) = read_parameters(node, faults) {
+            tool.parameters = schema;
+        }
+    }
+    read_behaviour(table, &mut tool.behaviour, faults);
+    if let Some(node) = returns {
+        tool.body = read_body(node, &tool, faults);
+    }
+    (!name.is_empty()).then_some(tool)
+}
+
+fn check_name(node: &Node, name: &str, faults: &mut Faults) {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !starts || !name.chars().all(plain) || name.len() > 64 {
+        let rule = "begin with a letter or `_` and hold only letters, digits, `_` and `-`, at most";
+        faults.add(node.at, format!("`name` of a tool must {rule} 64"));
+    } else if name.starts_with(RESERVED_PREFIX) {
+        let message = format!("names that begin with `{RESERVED_PREFIX}` are the server's own");
+        faults.add(node.at, message);
+    }
+}
+
+fn read_parameters(node: &Node, faults: &mut Faults) -> Option<Value> {
+    let mut schema = read::schema(node, "parameters", faults)?;
+    let object = schema.as_object_mut()?;
+    match object.get("type") {
+        None => drop(object.insert("type".to_owned(), json!("object"))),
+        Some(Value::String(kind)) if kind == "object" => {}
+        Some(_) => faults.add(node.follow("/type").at, "`parameters` must be of `type: object`"),
+    }
+    let known: Vec<&str> = match object.get("properties") {
+        Some(Value::Object(properties)) => properties.keys().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    if let Some(Kind::List(required)) = node.get("required").map(|node| &node.kind) {
+        for node in required {
+            if let Kind::Text(name) = &node.kind
+                && !known.contains(&name.as_str())
+            {
+                let hint = near::hint(name, known.iter().copied());
+                faults.add(node.at, format!("there is no parameter `{name}`{hint}"));
+            }
+        }
+    }
+    Some(schema)
+}
+
+fn read_behaviour(table: Table<'_>, behaviour: &mut Behaviour, faults: &mut Faults) {
+    if let Some(long_running) = table.flag("long_running", faults) {
+        behaviour.long_running = long_running;
+    }
+    if let Some(text) = table.text("effect", faults) {
+        match text.to_ascii_uppercase().as_str() {
+            "READ" => behaviour.effect = Effect::Read,
+            "IDEMPOTENT" => behaviour.effect = Effect::Idempotent,
+            "ONCE" => behaviour.effect = Effect::Once,
+            other => {
+                let hint = near::hint(other, ["read", "idempotent", "once"]);
+                let at = table.get("effect").map_or(table.at(), |node| node.at);
+                faults.add(at, format!("`effect` must be read, idempotent or once{hint}"));
+            }
+        }
+    }
+    if let Some(timeout) = table.duration("timeout", faults) {
+        behaviour.timeout = timeout;
+    }
+    if behaviour.long_running {
+        read_long_running(table, behaviour, faults);
+        return;
+    }
+    for key in LONG_RUNNING_KEYS {
+        if table.get(key).is_some() {
+            let message = format!("`{key}` is only for tools that are `long_running: true`");
+            faults.add(table.key_at(key), message);
+        }
+    }
+    *behaviour =
+        Behaviour { effect: behaviour.effect, timeout: behaviour.timeout, ..Behaviour::default() };
+}
+
+fn read_long_running(table: Table<'_>, behaviour: &mut Behaviour, faults: &mut Faults) {
+    if let Some(node) = table.get("final_when") {
+        behaviour.final_when = read_final_when(node, faults);
+        // Where every answer is final, there is no need to say which one is.
+        behaviour.answers = Answers::Many;
+    }
+    if let Some(text) = table.text("answers", faults) {
+        let at = table.get("answers").map_or(table.at(), |node| node.at);
+        match text.to_ascii_lowercase().as_str() {
+            "once" if table.get("final_when").is_some() => {
+                faults.add(at, "with `final_when`, `answers` must be many");
+            }
+            "once" => behaviour.answers = Answers::Once,
+            "many" => behaviour.answers = Answers::Many,
+            _ => faults.add(at, "`answers` must be once or many"),
+        }
+    }
+    if let Some(node) = table.get("answer_schema") {
+        behaviour.answer_schema = read::schema(node, "answer_schema", faults);
+    }
+    if let Some(time) = table.duration("expires_after", faults) {
+        behaviour.expires_after = Some(time);
+    }
+    if let Some(node) = table.get("decisions") {
+        behaviour.decisions = read_decisions(node, faults);
+    }
+}
+
+fn read_final_when(node: &Node, faults: &mut Faults) -> BTreeMap<String, Vec<Value>> {
+    if !matches!(node.kind, Kind::Map(_)) || node.entries().is_empty() {
+        faults.add(node.at, "`final_when` must be a map such as {status: [approved, rejected]}");
+    }
+    let mut keys = BTreeMap::new();
+    for (key, node) in node.entries() {
+        let values = match &node.kind {
+            Kind::List(nodes) => nodes.iter().map(|node| read::value(node, faults)).collect(),
+            _ => vec![read::value(node, faults)],
+        };
+        if values.is_empty() {
+            faults.add(node.at, format!("`{}` must list a value at least", key.text));
+        }
+        keys.insert(key.text.clone(), values);
+    }
+    keys
+}
+
+fn read_decisions(node: &Node, faults: &mut Faults) -> Option<Decisions> {
+    let table = Table::open(node, "`decisions`", &["approve", "deny"], faults)?;
+    let approve = table.need("approve", faults).and_then(|n| read::object(n, "approve", faults));
+    let deny = table.need("deny", faults).and_then(|n| read::object(n, "deny", faults));
+    Some(Decisions { approve: approve?, deny: deny? })
+}
+
+fn read_body(node: &Node, tool: &Declaration, faults: &mut Faults) -> Body {
+    match &node.kind {
+        Kind::Map(_) => {
+            check_places(node, tool, faults);
+            Body::Object(read::object(node, "returns", faults).unwrap_or_default())
+        }
+        Kind::Null => nothing(node, tool, faults),
+        Kind::Text(text) if text == "nothing" => nothing(node, tool, faults),
+        _ => read::wrong(node, "returns", "a map, or nothing", faults).unwrap_or(Body::Nothing),
+    }
+}
+
+fn nothing(node: &Node, tool: &Declaration, faults: &mut Faults) -> Body {
+    if !tool.behaviour.long_running {
+        faults.add(node.at, "only a tool that is `long_running: true` can return nothing");
+    }
+    Body::Nothing
+}
+
+/// Checks the `${...}` places of an object that a tool returns.
+fn check_places(node: &Node, tool: &Declaration, faults: &mut Faults) {
+    let text = match &node.kind {
+        Kind::Text(text) => text,
+        Kind::List(nodes) => return nodes.iter().for_each(|n| check_places(n, tool, faults)),
+        _ => {
+            return node.entries().iter().for_each(|(_, n)| check_places(n, tool, faults));
+        }
+    };
+    let places = match template::check(text) {
+        Ok(places) => places,
+        Err(error) => return faults.add(node.at, error.to_string()),
+    };
+    for place in places {
+        if let Some(name) = place.strip_prefix("args.") {
+            check_parameter(node, tool, name, faults);
+        } else if !PLACES.contains(&place) {
+            let names = parameter_names(tool).unwrap_or_default();
+            let hint = match place {
+                "id" => " (did you mean `fresh_id`?)".to_owned(),
+                _ if names.contains(&place) => format!(" (did you mean `args.{place}`?)"),
+                _ => near::hint(place, PLACES.iter().copied()),
+            };
+            let known = PLACES.join(", ");
+            let message = format!("`${{{place}}}` is no place{hint}; known: args.NAME, {known}");
+            faults.add(node.at, message);
+        }
+    }
+}
+
+/// Checks that a tool has the parameter that a place `args.NAME` names; a key inside it may follow
+/// behind a point.
+pub(super) fn check_parameter(node: &Node, tool: &Declaration, name: &str, faults: &mut Faults) {
+    let Some(known) = parameter_names(tool) else {
+        return;
+    };
+    let whole = name.split_once('.').map_or(name, |(whole, _)| whole);
+    if !known.contains(&name) && !known.contains(&whole) {
+        let hint = near::hint(name, known);
+        faults.add(node.at, format!("`{}` has no parameter `{name}`{hint}", tool.name));
+    }
+}
