@@ -128,7 +128,11 @@ impl Driver {
             match self.hands.decide(&session, now, &mut mint, !self.draining()) {
                 Decision::Nothing => {
                     self.hands.settled();
-                    return if session.claim.is_none() { Turn::Over } else { self.perform(session).await };
+                    return if session.claim.is_none() {
+                        Turn::Over
+                    } else {
+                        self.perform(session).await
+                    };
                 }
                 Decision::Append(draft) => (draft, false, false),
                 Decision::HandIn { draft, claimed } => (draft, claimed, true),
@@ -200,7 +204,12 @@ impl Driver {
         if self.hands.done.is_empty() { Turn::Wait } else { Turn::Again }
     }
 
-    async fn ask(&mut self, session: &Arc<Session>, key: ModelKey, seen: u64) -> Result<(), Refusal> {
+    async fn ask(
+        &mut self,
+        session: &Arc<Session>,
+        key: ModelKey,
+        seen: u64,
+    ) -> Result<(), Refusal> {
         let inner = self.inner.clone();
         let open = session.invocations.get(&key.0);
         let agent = open.and_then(|open| open.frames.get(&key.1)).map(|frame| &frame.agent);

@@ -9,8 +9,8 @@ use crate::session::call::{Call, End, Phase};
 use crate::session::content::Usage;
 use crate::session::id::{AppName, CallId, InvocationId, SessionKey, UserId};
 use crate::session::record::{Ending, Record};
-use crate::session::state::{Claim, Invocation, Touched};
 use crate::session::refusal::Refusal;
+use crate::session::state::{Claim, Invocation, Touched};
 use crate::store::{self, Entry, EntryWrite, Kind, SharedWrite};
 
 /// Entries that stand for sessions, by name.
@@ -173,7 +173,11 @@ fn call_entry(call: &Call) -> EntryWrite {
 }
 
 /// The changes of entries that go with records.
-pub fn entries(session: &Session, touched: &Touched, claim_before: Option<&Claim>) -> Vec<EntryWrite> {
+pub fn entries(
+    session: &Session,
+    touched: &Touched,
+    claim_before: Option<&Claim>,
+) -> Vec<EntryWrite> {
     let mut writes = Vec::new();
     let find = |id: &CallId| {
         let ended = || touched.ended.iter().flat_map(|(_, calls)| calls);

@@ -279,12 +279,22 @@ pub(crate) fn refuse_store(error: store::Error) -> Refusal {
         }
         store::Error::Unavailable(why) => {
             tracing::warn!(error = %why, "the store is not available");
-            Refusal::new(Reason::StoreUnavailable, "the store is not available; nothing was written")
+            Refusal::new(
+                Reason::StoreUnavailable,
+                "the store is not available; nothing was written",
+            )
         }
         store::Error::Unknown(why) => {
             tracing::error!(error = %why, "the fate of a write is unknown");
             let message = "it is not known whether the request was carried out; repeat it";
             Refusal::new(Reason::WriteOutcomeUnknown, message)
+        }
+        store::Error::Malformed(what) => {
+            tracing::error!(error = what, "a batch was malformed");
+            Refusal::new(
+                Reason::StoreUnavailable,
+                "the request could not be stored; nothing was written",
+            )
         }
         store::Error::Corrupt(why) => {
             tracing::error!(error = %why, "the store holds what nobody wrote");

@@ -182,7 +182,9 @@ impl Inner {
         let reply = match asked {
             Ok(Ok(reply)) => self.judge(role, reply, event_id),
             Ok(Err(model::Error { code, message })) => Err((code, message)),
-            Err(_) => Err(("MODEL_PANICKED".to_owned(), "the model failed unexpectedly".to_owned())),
+            Err(_) => {
+                Err(("MODEL_PANICKED".to_owned(), "the model failed unexpectedly".to_owned()))
+            }
         };
         Done::Model { key, seen, reply }
     }
@@ -209,6 +211,8 @@ impl Inner {
                 Said::Call { model_id, name, args, thought_signature } => {
                     let (spec, facts) = judge_call(role, model_id, name, &args);
                     let (id, name) = (spec.id.clone(), spec.name.clone());
+                    let kept = exact::check(&json!(args), exact::MAX_ARGS_DEPTH).is_ok();
+                    let args = if kept { args } else { Object::new() };
                     let data = Data::FunctionCall(FunctionCall { id: id.clone(), name, args });
                     let data = Some(data);
                     reply.parts.push(Part { data, thought: false, thought_signature });
@@ -243,18 +247,7 @@ fn judge_call(
     args: &Object,
 ) -> (Spec, CallFacts) {
     let (behaviour, judged) = match role.tools.get(&name) {
-        Some(part) => {
-            let deep = args.values().map(exact::depth).max().unwrap_or(0) + 1;
-            let judged = if deep > exact::MAX_ARGS_DEPTH {
-                Err(arguments::error(format!(
-                    "the arguments nest deeper than {} levels",
-                    exact::MAX_ARGS_DEPTH
-                )))
-            } else {
-                part.parameters.effective(args)
-            };
-            (part.declaration.behaviour.clone(), judged)
-        }
+        Some(part) => (part.declaration.behaviour.clone(), part.parameters.effective(args)),
         None => {
             let known = role.agent.tools.iter().map(|tool| tool.name.as_str());
             let behaviour = Behaviour { effect: Effect::Read, ..Behaviour::default() };
@@ -265,9 +258,13 @@ fn judge_call(
         Ok(effective) => (effective, None),
         Err(response) => (args.clone(), Some(response)),
     };
-    let (args_digest, failed) = match exact::args_digest(&name, &effective) {
-        Ok(digest) => (digest, failed),
-        Err(wrong) => (String::new(), Some(arguments::error(format!("the arguments: {wrong}")))),
+    // Arguments that cannot be told to clients are not kept: the call fails without them.
+    let (effective, args_digest, failed) = match exact::args_digest(&name, &effective) {
+        Ok(digest) => (effective, digest, failed),
+        Err(wrong) => {
+            let wrong = arguments::error(format!("the arguments cannot be used: {wrong}"));
+            (Object::new(), String::new(), Some(wrong))
+        }
     };
     let id = CallId::parse(format!("adk-{}", Uuid::new_v4())).expect("a UUID makes an id");
     let changed = !exact::same(&Value::Object(effective.clone()), &Value::Object(args.clone()));
@@ -301,16 +298,15 @@ fn json_bytes(value: &impl serde::Serialize) -> usize {
 
 /// Changes of state that are too large or nest too deep are dropped, and the body has failed.
 fn check_delta(actions: &mut Actions, room: usize) -> Result<(), String> {
-    let deep = actions.state_delta.values().any(|v| exact::depth(v) > exact::MAX_DEPTH);
-    let large = json_bytes(&actions.state_delta) > room;
-    if !deep && !large {
+    let delta = Value::Object(actions.state_delta.clone());
+    if exact::check(&delta, exact::MAX_DEPTH).is_ok() && json_bytes(&delta) <= room {
         return Ok(());
     }
     actions.state_delta.clear();
     Err("the changes of state that the tool made are too large, or nest too deep".to_owned())
 }
 
-/// What a body's outcome means for its call.
+/// What a body's outcome means for its call. What clients could not decode becomes an error.
 fn gave(call: &Call, outcome: tool::Outcome, room: usize) -> Gave {
     let failed = matches!(outcome, tool::Outcome::Error(_));
     let response = match outcome.response(call.spec.behaviour.long_running) {
@@ -322,19 +318,18 @@ fn gave(call: &Call, outcome: tool::Outcome, room: usize) -> Gave {
     };
     let Some(response) = response else { return Gave::Outcome(Outcome::Nothing) };
     let value = Value::Object(response);
-    let broken = |value: &Value| {
-        if exact::depth(value) > exact::MAX_DEPTH {
-            return Some(format!("the result nests deeper than {} levels", exact::MAX_DEPTH));
+    let wrong = match exact::check(&value, exact::MAX_DEPTH) {
+        Err(wrong) => Some(format!("the tool's result cannot be used: {wrong}")),
+        Ok(()) if json_bytes(&value) > room => {
+            Some(format!("the tool's result is larger than the {room} bytes that it may have"))
         }
-        (json_bytes(value) > room)
-            .then(|| format!("the result is larger than the {room} bytes that it may have"))
+        Ok(()) => None,
     };
-    let wrong = broken(&value).or_else(|| exact::canonical(&value).err().map(|e| e.to_string()));
-    let Value::Object(response) = value else { unreachable!("it was made an object") };
-    Gave::Outcome(match wrong {
-        Some(wrong) => Outcome::Error(arguments::error(wrong)),
-        None if failed => Outcome::Error(response),
-        None => Outcome::Value(response),
+    Gave::Outcome(match (wrong, value) {
+        (Some(wrong), _) => Outcome::Error(arguments::error(wrong)),
+        (None, Value::Object(response)) if failed => Outcome::Error(response),
+        (None, Value::Object(response)) => Outcome::Value(response),
+        (None, _) => unreachable!("it was made an object"),
     })
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::write::{Decided, Plan, Written};
 use super::{Inner, Runner, index, lock, refuse_store};
+use crate::session::Session;
 use crate::session::draft::Draft;
 use crate::session::id::SessionUid;
 use crate::session::refusal::Refusal;
-use crate::session::Session;
 use crate::store::Query;
 
 /// How many entries one tick takes.
@@ -108,7 +108,11 @@ impl Runner {
         }
     }
 
-    async fn all<F: Future<Output = Result<bool, Refusal>>>(&self, job: &str, tick: impl Fn() -> F) {
+    async fn all<F: Future<Output = Result<bool, Refusal>>>(
+        &self,
+        job: &str,
+        tick: impl Fn() -> F,
+    ) {
         while !self.inner.draining.is_cancelled() {
             match tick().await {
                 Ok(true) => {}

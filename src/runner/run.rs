@@ -10,9 +10,7 @@ use super::{Inner, Runner, index, mint, refuse_store};
 use crate::session::content::{Content, Object};
 use crate::session::decide::{Incoming, Incomings, Start, check_keys};
 use crate::session::draft::Draft;
-use crate::session::id::{
-    AppName, InvocationId, SessionId, SessionKey, SessionUid, UserId,
-};
+use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, SessionUid, UserId};
 use crate::session::record::{Body, RunConfig};
 use crate::session::refusal::{Reason, Refusal};
 use crate::store;
@@ -299,4 +297,3 @@ pub(crate) fn no_agent(app: &AppName) -> Refusal {
 pub(crate) fn gone() -> Refusal {
     Refusal::new(Reason::SessionNotFound, "the session was deleted")
 }
-

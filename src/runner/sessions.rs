@@ -86,8 +86,9 @@ impl Runner {
                 }
                 Written::Conflict | Written::Exists => {
                     let message = "the user has a session of this id with this app already";
-                    return Err(Refusal::new(Reason::SessionExists, message)
-                        .with("session_id", &key.id));
+                    return Err(
+                        Refusal::new(Reason::SessionExists, message).with("session_id", &key.id)
+                    );
                 }
             }
             inner.session_view(&key).await
@@ -243,8 +244,9 @@ impl Inner {
         self.decide(uid, &caller.principal, |draft| {
             if let Some(running) = &draft.session.running {
                 let message = "an invocation of the session is running; cancel it first";
-                return Err(Refusal::new(Reason::InvocationRunning, message)
-                    .with("invocation_id", running));
+                return Err(
+                    Refusal::new(Reason::InvocationRunning, message).with("invocation_id", running)
+                );
             }
             let paused: Vec<InvocationId> = draft.session.invocations.keys().cloned().collect();
             for invocation in &paused {

@@ -8,13 +8,13 @@ use super::index::{self, InvocationView};
 use super::run::{Started, gone};
 use super::write::{self, Caller, Decided, Outcome};
 use super::{Inner, Runner, refuse_store};
+use crate::session::Session;
 use crate::session::call::Call;
 use crate::session::decide::{Answered, Incomings, find};
 use crate::session::id::{
     AppName, CallId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
 };
 use crate::session::refusal::{Reason, Refusal};
-use crate::session::Session;
 use crate::tool::arguments::check_answer;
 
 /// Answers, and whose calls they must be for.

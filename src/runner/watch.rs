@@ -181,11 +181,7 @@ impl Follow {
         Ok(!rows.is_empty())
     }
 
-    async fn item(
-        &mut self,
-        position: u64,
-        record: &Arc<Record>,
-    ) -> Result<Option<Item>, Refusal> {
+    async fn item(&mut self, position: u64, record: &Arc<Record>) -> Result<Option<Item>, Refusal> {
         self.position = position;
         if let Some(event) = record.body.event() {
             self.last_sequence = event.sequence;
@@ -232,7 +228,8 @@ impl Inner {
         &self,
         id: &InvocationId,
     ) -> Result<index::InvocationView, Refusal> {
-        let stored = self.store.entry(index::INVOCATION, id.as_str()).await.map_err(refuse_store)?;
+        let stored =
+            self.store.entry(index::INVOCATION, id.as_str()).await.map_err(refuse_store)?;
         let stored = stored.ok_or_else(|| {
             Refusal::new(Reason::InvocationNotFound, "there is no such invocation")
                 .with("invocation_id", id)

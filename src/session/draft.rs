@@ -43,7 +43,12 @@ impl<'a> Draft<'a> {
     }
 
     /// A draft whose first record begins a session.
-    pub fn begin(body: Body, now: u64, by: Principal, mint: &'a mut (dyn Mint + Send)) -> Option<Self> {
+    pub fn begin(
+        body: Body,
+        now: u64,
+        by: Principal,
+        mint: &'a mut (dyn Mint + Send),
+    ) -> Option<Self> {
         let record = Record { time: now, by: by.clone(), body };
         let mut draft = Self::new(Session::begin(&record)?, now, by, mint);
         draft.records.push(record);
