@@ -11,12 +11,11 @@ use crate::agent::file::{near, read};
 
 mod file;
 mod flags;
-mod limits;
 #[cfg(test)]
 mod tests;
 
+pub use crate::limits::{LIMITS, Limit, Limits};
 pub use flags::Flags;
-pub use limits::{LIMITS, Limit, Limits, Unit};
 
 /// Where the server listens unless it is told otherwise: on this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:50051";

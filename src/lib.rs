@@ -1,8 +1,10 @@
 //! Countersign runs AI agents whose important actions wait for a human.
 
 pub mod agent;
+pub mod app;
 pub mod config;
 mod grpc;
+pub mod limits;
 pub mod model;
 pub mod proto;
 pub mod runner;

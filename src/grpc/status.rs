@@ -7,144 +7,106 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::convert::Violation;
+use crate::session::refusal::{Reason, Refusal, Violation};
 
 /// The domain of every reason of ours.
-pub(crate) const DOMAIN: &str = "countersign";
+const DOMAIN: &str = "countersign";
 
 /// How many wrong fields are listed. Details travel in the trailers, for which many clients and
 /// proxies allow 8 KiB only.
-pub(crate) const MAX_VIOLATIONS: usize = 20;
+const MAX_VIOLATIONS: usize = 20;
 
-/// A refusal for a reason of the contract. Everything variable is in the metadata, by key.
-pub(crate) fn refuse<'a>(
-    code: Code,
-    reason: &str,
-    message: impl Into<String>,
-    metadata: impl IntoIterator<Item = (&'a str, String)>,
-) -> Status {
-    Status::with_error_details(code, message, details(reason, metadata))
-}
+/// Longest message, in characters, for the same reason.
+const MAX_MESSAGE: usize = 1000;
 
-/// FIELD_INVALID, with all wrong fields of the request, up to [`MAX_VIOLATIONS`].
-pub(crate) fn field_invalid(violations: Vec<Violation>) -> Status {
-    let count = violations.len();
-    let message = match violations.first() {
-        Some(Violation { field, description }) if count == 1 => format!("{field}: {description}"),
-        Some(Violation { field, description }) => {
-            format!("{field}: {description} (and {} more)", count - 1)
-        }
-        None => "the request is invalid".to_owned(),
-    };
-    let mut details = details("FIELD_INVALID", [("violations", count.to_string())]);
-    for Violation { field, description } in violations.into_iter().take(MAX_VIOLATIONS) {
-        details.add_bad_request_violation(field, description);
+/// When a request that could not be carried out now may be made again.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// The canonical code of a reason (contract, section 6).
+fn code(reason: Reason) -> Code {
+    match reason {
+        Reason::SessionNotFound
+        | Reason::CallNotFound
+        | Reason::AgentNotFound
+        | Reason::InvocationNotFound => Code::NotFound,
+        Reason::FieldInvalid
+        | Reason::CallNameMismatch
+        | Reason::InvocationMismatch
+        | Reason::MixedMessage
+        | Reason::ResponseSchemaViolation
+        | Reason::RequestIdReused
+        | Reason::CursorInvalid => Code::InvalidArgument,
+        Reason::CallAlreadyAnswered
+        | Reason::CallNotHeld
+        | Reason::CallExpired
+        | Reason::CallCancelled
+        | Reason::ArgsDigestMismatch
+        | Reason::InvocationEnded
+        | Reason::SessionQuarantined => Code::FailedPrecondition,
+        Reason::SessionExists => Code::AlreadyExists,
+        Reason::InvocationRunning => Code::Aborted,
+        Reason::CursorExpired => Code::OutOfRange,
+        Reason::NotPermitted => Code::PermissionDenied,
+        Reason::LimitExceeded | Reason::Overloaded => Code::ResourceExhausted,
+        Reason::Draining | Reason::StoreUnavailable => Code::Unavailable,
+        Reason::WriteOutcomeUnknown => Code::Unknown,
     }
-    Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// LIMIT_EXCEEDED: `limit` is the limit's name in the documentation, `value` what it is set to.
-pub(crate) fn limit_exceeded(limit: &str, value: u64, message: impl Into<String>) -> Status {
-    let metadata = [("limit", limit.to_owned()), ("value", value.to_string())];
-    refuse(Code::ResourceExhausted, "LIMIT_EXCEEDED", message, metadata)
-}
-
-/// OVERLOADED: nothing was written; try again after this long.
-pub(crate) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Status {
-    retry(Code::ResourceExhausted, "OVERLOADED", message, retry_after)
-}
-
-/// DRAINING or STORE_UNAVAILABLE: nothing was written; try again after this long.
-pub(crate) fn unavailable(
-    reason: &str,
-    message: impl Into<String>,
-    retry_after: Duration,
-) -> Status {
-    retry(Code::Unavailable, reason, message, retry_after)
-}
-
-fn retry(code: Code, reason: &str, message: impl Into<String>, after: Duration) -> Status {
-    let mut details = details(reason, []);
-    details.set_retry_info(Some(after));
-    Status::with_error_details(code, message, details)
-}
-
-fn details<'a>(
-    reason: &str,
-    metadata: impl IntoIterator<Item = (&'a str, String)>,
-) -> ErrorDetails {
-    let metadata: HashMap<String, String> =
-        metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    ErrorDetails::with_error_info(reason, DOMAIN, metadata)
+/// A refusal for the wire.
+pub(crate) fn status(refusal: Refusal) -> Status {
+    let Refusal { reason, mut message, details: metadata, violations } = refusal;
+    if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {
+        message.truncate(end);
+        message.push_str(" ...");
+    }
+    let metadata: HashMap<_, _> = metadata.into_iter().collect();
+    let mut details = ErrorDetails::with_error_info(reason.as_str(), DOMAIN, metadata);
+    for Violation { field, rule } in violations.into_iter().take(MAX_VIOLATIONS) {
+        details.add_bad_request_violation(field, rule);
+    }
+    if matches!(reason, Reason::Overloaded | Reason::Draining | Reason::StoreUnavailable) {
+        details.set_retry_info(Some(RETRY_AFTER));
+    }
+    Status::with_error_details(code(reason), message, details)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn reason(status: &Status) -> (String, String, HashMap<String, String>) {
-        let info = status.get_details_error_info().expect("every error carries ErrorInfo");
-        (info.domain, info.reason, info.metadata)
-    }
-
     #[test]
     fn a_refusal_says_its_reason_and_what_is_variable() {
-        let metadata = [("call_id", "adk-1".to_owned()), ("state", "DONE".to_owned())];
-        let status =
-            refuse(Code::FailedPrecondition, "CALL_NOT_HELD", "the call is over", metadata);
+        let refusal =
+            Refusal::new(Reason::CallNotHeld, "the call is over").with("call_id", "adk-1");
+        let status = status(refusal);
         assert_eq!(
             (status.code(), status.message()),
             (Code::FailedPrecondition, "the call is over")
         );
-        let (domain, reason, metadata) = reason(&status);
-        assert_eq!((domain.as_str(), reason.as_str()), ("countersign", "CALL_NOT_HELD"));
-        assert_eq!(metadata["call_id"], "adk-1");
-        assert_eq!(metadata["state"], "DONE");
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!((info.domain.as_str(), info.reason.as_str()), ("countersign", "CALL_NOT_HELD"));
+        assert_eq!(info.metadata["call_id"], "adk-1");
+        assert!(status.get_details_retry_info().is_none());
     }
 
     #[test]
-    fn wrong_fields_are_listed_all_at_once() {
-        let violation = |n| Violation::new(format!("parts[{n}]"), "must not be empty");
-        let status = field_invalid(vec![violation(0), violation(1)]);
+    fn wrong_fields_are_listed_all_at_once_and_not_without_end() {
+        let violation =
+            |n| Violation { field: format!("parts[{n}]"), rule: "must not be empty".into() };
+        let status = status(Refusal::fields((0..1000).map(violation).collect()));
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert_eq!(status.message(), "parts[0]: must not be empty (and 1 more)");
-        assert_eq!(reason(&status).1, "FIELD_INVALID");
-        let listed = status.get_details_bad_request().unwrap().field_violations;
-        let fields: Vec<_> = listed.iter().map(|v| v.field.as_str()).collect();
-        assert_eq!(fields, ["parts[0]", "parts[1]"]);
-        assert_eq!(listed[0].description, "must not be empty");
-    }
-
-    #[test]
-    fn the_list_of_wrong_fields_is_bounded() {
-        let violations = (0..1000).map(|n| Violation::new(format!("parts[{n}]"), "is wrong"));
-        let status = field_invalid(violations.collect());
+        assert!(status.message().starts_with("parts[0]: must not be empty; parts[1]: "));
         let listed = status.get_details_bad_request().unwrap().field_violations;
         assert_eq!(listed.len(), MAX_VIOLATIONS);
-        assert_eq!(reason(&status).2["violations"], "1000");
+        assert!(status.details().len() + status.message().len() < 4096);
     }
 
     #[test]
-    fn what_passes_tells_when_to_come_back() {
-        let after = Duration::from_millis(1500);
-        let status = unavailable("DRAINING", "the server stops", after);
+    fn what_may_be_tried_again_says_when() {
+        let status = status(Refusal::new(Reason::Draining, "the server is shutting down"));
         assert_eq!(status.code(), Code::Unavailable);
-        assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(after));
-        assert_eq!(reason(&status).1, "DRAINING");
-        let status = overloaded("too many runs", after);
-        assert_eq!(status.code(), Code::ResourceExhausted);
-        assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(after));
-    }
-
-    #[test]
-    fn a_limit_is_named_with_its_value() {
-        let status = limit_exceeded("request_bytes", 4_194_304, "the request is too large");
-        assert_eq!(status.code(), Code::ResourceExhausted);
-        let (_, reason, metadata) = reason(&status);
-        assert_eq!(reason, "LIMIT_EXCEEDED");
-        assert_eq!(
-            (metadata["limit"].as_str(), metadata["value"].as_str()),
-            ("request_bytes", "4194304")
-        );
+        let after = status.get_details_retry_info().unwrap().retry_delay;
+        assert_eq!(after, Some(RETRY_AFTER));
     }
 }

@@ -79,11 +79,6 @@ impl Hub {
     pub fn feed(&self) -> watch::Receiver<u64> {
         self.feed.subscribe()
     }
-
-    /// How many logs are followed.
-    pub fn len(&self) -> usize {
-        lock(&self.live).len()
-    }
 }
 
 impl Live {

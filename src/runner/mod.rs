@@ -11,13 +11,13 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use lru::LruCache;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::limits::Limits;
 use crate::session::id::{Owner, Principal, RequestId, SessionUid};
 use crate::session::refusal::{Reason, Refusal};
 use crate::session::{Session, codec};
@@ -41,50 +41,12 @@ mod write;
 
 pub use cast::{Cast, Registry};
 pub use invocations::{Changed, Changes, Find, InvocationFilter, Listed};
+pub(crate) use run::no_agent;
 pub use run::{Run, Started};
 pub use sessions::{NewSession, SessionView};
 pub use submit::{Submission, Submitted};
 pub use watch::{Follow, Item};
 pub use write::Caller;
-
-/// Bounds of running, each with its unit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
-    /// Model calls between two pauses, unless the run says otherwise (ADK: 500).
-    pub max_llm_calls: u32,
-    /// A body is not run if its start took longer than this to become durable.
-    pub start_window: Duration,
-    /// A fold is stored at the latest after so many records.
-    pub snapshot_records: u64,
-    /// Largest event, in bytes of its stored form.
-    pub event_bytes: usize,
-    /// Sessions whose folds are kept in memory.
-    pub cached_sessions: usize,
-    /// Sessions driven at once; one more message is OVERLOADED.
-    pub driven_sessions: usize,
-    /// How often a decision is made again because somebody else appended first.
-    pub conflicts: u32,
-    /// Claims without progress, after which a session is left alone until somebody answers.
-    pub attempts: u32,
-    /// Requests are remembered for at least so long.
-    pub remember_requests: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_llm_calls: 500,
-            start_window: Duration::from_secs(2),
-            snapshot_records: 256,
-            event_bytes: 1 << 20,
-            cached_sessions: 1024,
-            driven_sessions: 10_000,
-            conflicts: 100,
-            attempts: 5,
-            remember_requests: Duration::from_secs(24 * 3600),
-        }
-    }
-}
 
 /// Runs the agents of a cast over a store. A clone is the same runner.
 #[derive(Clone)]
@@ -159,6 +121,11 @@ impl Runner {
     /// Ends when the store has failed for good, with what happened.
     pub async fn failed(&self) -> String {
         self.inner.store.failed().await
+    }
+
+    /// The bounds that it keeps.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
     }
 
     /// How many sessions are driven right now.

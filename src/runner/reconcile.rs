@@ -148,7 +148,7 @@ impl Inner {
         if lock(&self.drivers).contains_key(uid) || session.claim.is_none() {
             return Ok(false);
         }
-        if session.attempts >= self.limits.attempts {
+        if session.attempts >= self.limits.takeovers {
             tracing::error!(
                 session_uid = %uid,
                 attempts = session.attempts,

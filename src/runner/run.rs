@@ -51,6 +51,8 @@ pub struct Started {
     pub invocation: InvocationId,
     /// Follow the log from behind this position on.
     pub after: u64,
+    /// The sequence of the last event up to there.
+    pub sequence: u64,
     /// Pauses up to this position are past.
     pub pauses_after: u64,
     /// The request had been carried out before.
@@ -93,7 +95,9 @@ impl Inner {
         let row = self.store.events(&started.uid, last, 1).await.map_err(refuse_store)?;
         match row.first() {
             Some(row) if row.sequence == sequence => {
-                started.after = started.after.max(row.position);
+                if row.position > started.after {
+                    (started.after, started.sequence) = (row.position, sequence);
+                }
                 Ok(started)
             }
             _ => Err(Refusal::field("after_sequence", "is beyond the session's last event")),
@@ -131,7 +135,7 @@ impl Inner {
         };
         let after = open.map_or(0, |open| open.began_at.saturating_sub(1));
         let (key, invocation) = (view.session, id.clone());
-        Ok(Started { uid, key, invocation, after, pauses_after, replayed: false })
+        Ok(Started { uid, key, invocation, after, sequence: 0, pauses_after, replayed: false })
     }
 
     async fn run_message(
@@ -146,9 +150,12 @@ impl Inner {
         check_keys(&run.state_delta, "state_delta", true)?;
         let role = self.cast.app(&run.app).ok_or_else(|| no_agent(&run.app))?;
         let agent = role.agent.name.clone();
-        if self.draining.is_cancelled() || self.driven_too_many() {
-            let message = "as many sessions are driven as this server drives at once";
-            return Err(Refusal::new(Reason::Overloaded, message));
+        let most = self.limits.runs_per_principal;
+        if super::lock(&self.drivers).len() >= most {
+            let message = "as many invocations run as may run at once; try again";
+            return Err(Refusal::new(Reason::Overloaded, message)
+                .with("limit", "runs_per_principal")
+                .with("value", most));
         }
         let start = Start {
             invocation: InvocationId::parse(format!("e-{}", Uuid::new_v4())).expect("an id"),
@@ -262,15 +269,12 @@ impl Inner {
                 key: submitted.key,
                 invocation: submitted.invocation,
                 after: submitted.position,
+                sequence: submitted.after_sequence,
                 pauses_after: submitted.position,
                 replayed: false,
             },
             Given::Before(started) => replayed(started),
         })
-    }
-
-    fn driven_too_many(&self) -> bool {
-        super::lock(&self.drivers).len() >= self.limits.driven_sessions
     }
 }
 
@@ -283,6 +287,7 @@ fn started(draft: &Draft<'_>, before: u64) -> Started {
         key: draft.session.key.clone(),
         invocation,
         after,
+        sequence: draft.session.last_sequence,
         pauses_after: after,
         replayed: false,
     }

@@ -282,6 +282,7 @@ fn kept(
             key: session.key.clone(),
             invocation: call.invocation.clone(),
             after: position,
+            sequence: session.last_sequence,
             pauses_after: position,
             replayed: false,
         },

@@ -57,8 +57,11 @@ pub struct Follow {
 impl Runner {
     /// Follows what `run` gave.
     pub fn follow(&self, started: &Started) -> Follow {
-        let Started { uid, invocation, after, pauses_after, .. } = started;
-        Follow::new(&self.inner, uid, Some(invocation.clone()), *after, *pauses_after)
+        let Started { uid, invocation, after, sequence, pauses_after, .. } = started;
+        let followed = Some(invocation.clone());
+        let mut follow = Follow::new(&self.inner, uid, followed, *after, *pauses_after);
+        follow.last_sequence = *sequence;
+        follow
     }
 
     /// Follows a session from behind an event on, whole or for one invocation only.

@@ -38,7 +38,7 @@ pub const MAX_DIGITS: usize = 400;
 const DEEPEST: usize = 128;
 
 /// The key that `serde_json` reserves for exact numbers.
-const RESERVED: &str = "$serde_json::private::Number";
+pub const RESERVED: &str = "$serde_json::private::Number";
 
 /// Why a text or a value is not JSON that we take. What stands there is never repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

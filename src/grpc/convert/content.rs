@@ -1,7 +1,7 @@
 //! Contents and their parts.
 
+use super::Faults;
 use super::json::{object_from_pb, object_to_pb};
-use super::{Faults, Violation};
 use crate::proto::v1 as pb;
 use crate::session::content::{
     Blob, CodeExecutionResult, Content, Data, ExecutableCode, FileData, FunctionCall,
@@ -9,18 +9,7 @@ use crate::session::content::{
 };
 use crate::session::id::CallId;
 
-/// What a client says; `field` is its path in the request. Clients speak as the user, whatever
-/// role they write, and never make calls.
-pub(crate) fn content_from_pb(
-    field: &str,
-    content: pb::Content,
-) -> Result<Content, Vec<Violation>> {
-    let mut faults = Faults::new();
-    let content = read_content(field, content, &mut faults);
-    faults.finish(content)
-}
-
-/// The same, with the faults of the whole request.
+/// What a client says: always as the user (ADK corrects other roles silently).
 pub(crate) fn read_content(
     field: &str,
     content: pb::Content,
@@ -34,7 +23,13 @@ pub(crate) fn read_content(
     let read = |(index, part)| read_part(&format!("{field}.parts[{index}]"), part, faults);
     // All of them first: every fault is told.
     let parts: Vec<_> = parts.into_iter().enumerate().map(read).collect();
-    Some(Content { role: Role::User, parts: parts.into_iter().collect::<Option<_>>()? })
+    let parts: Vec<Part> = parts.into_iter().collect::<Option<_>>()?;
+    let empty = |part: &Part| matches!(&part.data, Some(Data::Text(text)) if text.is_empty());
+    if parts.iter().all(empty) {
+        faults.add(format!("{field}.parts"), "must say something: every text is empty");
+        return None;
+    }
+    Some(Content { role: Role::User, parts })
 }
 
 fn read_part(field: &str, part: pb::Part, faults: &mut Faults) -> Option<Part> {
@@ -177,15 +172,18 @@ pub(crate) fn function_response_to_pb(response: &FunctionResponse) -> pb::Functi
 
 #[cfg(test)]
 mod tests {
+    use super::super::Refusal;
     use super::*;
     use crate::proto::from_json;
 
-    fn read(json: &str) -> Result<Content, Vec<Violation>> {
-        content_from_pb("new_message", from_json(json).unwrap())
+    fn read(json: &str) -> Result<Content, Refusal> {
+        let mut faults = Faults::new();
+        let content = read_content("new_message", from_json(json).unwrap(), &mut faults);
+        faults.finish(content)
     }
 
     fn faults(json: &str) -> Vec<String> {
-        read(json).unwrap_err().into_iter().map(|violation| violation.field).collect()
+        read(json).unwrap_err().violations.into_iter().map(|violation| violation.field).collect()
     }
 
     #[test]
@@ -227,6 +225,7 @@ mod tests {
     #[test]
     fn wrong_parts_are_refused_all_at_once() {
         assert_eq!(faults("{}"), ["new_message.parts"]);
+        assert_eq!(faults(r#"{"parts": [{"text": ""}]}"#), ["new_message.parts"]);
         let json = r#"{"parts": [{}, {"functionCall": {"id": "a", "name": "b"}}, {"text": ""},
             {"functionResponse": {"id": "a\u0000"}}, {"inlineData": {}}, {"fileData": {}}]}"#;
         assert_eq!(
@@ -253,7 +252,7 @@ mod tests {
         };
         let mut faults = Faults::new();
         assert!(read_function_response("function_response", answer, &mut faults).is_none());
-        let violations = faults.finish(None::<()>).unwrap_err();
+        let violations = faults.finish(None::<()>).unwrap_err().violations;
         assert_eq!(violations[0].field, "function_response.response.n");
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::content::content_to_pb;
-use super::json::{is_lossy, object_to_pb};
+use super::json::object_to_pb;
 use crate::proto::{v1 as pb, wkt};
 use crate::session::call::Kind;
 use crate::session::content::{Actions, CallFacts, Event, Object, Usage};
 use crate::session::id::CallId;
+use crate::session::json::exact_if_lossy;
 
 /// An entry of the conversation for the wire.
 pub(crate) fn event_to_pb(event: &Event) -> pb::Event {
@@ -49,7 +50,9 @@ pub(crate) fn event_to_pb(event: &Event) -> pb::Event {
         error_code: error_code.clone(),
         error_message: error_message.clone(),
         custom_metadata: filled(custom_metadata),
-        node_info: frame.as_ref().map(|frame| pb::NodeInfo { path: frame.to_string() }),
+        // What users write belongs to no node, in ADK's eyes too.
+        node_info: (frame.as_ref().filter(|_| author != "user"))
+            .map(|frame| pb::NodeInfo { path: frame.to_string() }),
         isolation_scope: String::new(),
         output: None,
         interrupted: false,
@@ -111,18 +114,13 @@ pub(crate) fn kind_to_pb(kind: Kind) -> pb::call::Kind {
 fn facts(event: &Event, calls: &BTreeMap<CallId, CallFacts>) -> BTreeMap<String, pb::CallFacts> {
     let known = calls.iter().map(|(id, facts)| (id.to_string(), facts_to_pb(facts)));
     let mut all: BTreeMap<_, _> = known.collect();
-    for call in event.function_calls().filter(|call| is_lossy(&call.args)) {
-        let facts = all.entry(call.id.to_string()).or_default();
-        if facts.exact_json.is_empty() {
-            facts.exact_json = exact(&call.args);
-        }
-    }
-    for answer in event.function_responses() {
-        if let Some(response) = answer.response.as_ref().filter(|response| is_lossy(response)) {
-            let facts = all.entry(answer.id.to_string()).or_default();
-            if facts.exact_json.is_empty() {
-                facts.exact_json = exact(response);
-            }
+    let calls = event.function_calls().map(|call| (&call.id, Some(&call.args)));
+    let answers = event.function_responses().map(|answer| (&answer.id, answer.response.as_ref()));
+    for (id, object) in calls.chain(answers) {
+        let exact = object.map(exact_if_lossy).unwrap_or_default();
+        let facts = all.get(id.as_str()).is_none_or(|facts| facts.exact_json.is_empty());
+        if !exact.is_empty() && facts {
+            all.entry(id.to_string()).or_default().exact_json = exact;
         }
     }
     all
@@ -136,11 +134,6 @@ fn facts_to_pb(facts: &CallFacts) -> pb::CallFacts {
         exact_json: exact_json.clone(),
         comment: comment.clone(),
     }
-}
-
-/// An object as JSON text, every digit kept.
-pub(crate) fn exact(object: &Object) -> String {
-    serde_json::to_string(object).expect("an object of JSON values can be written")
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! JSON: exact in the domain, `Struct` on the wire, where every number is a double.
 //!
 //! In, a double becomes the shortest decimal that gives it back, which is what its sender wrote.
-//! Out, a decimal becomes the nearest double; [`is_lossy`] tells whether that changes it.
+//! Out, a decimal becomes the nearest double; where that changes it, exact JSON goes beside it
+//! (`session::json::exact_if_lossy`).
 
 use serde_json::{Number, Value};
 
 use super::Faults;
 use crate::proto::wkt::{self, Kind};
 use crate::session::content::Object;
+use crate::session::json::RESERVED;
 
 /// How many levels JSON nests at most, the object itself being the first.
 pub(crate) const MAX_NESTING: usize = 32;
@@ -22,11 +24,6 @@ pub(crate) fn object_from_pb(
     faults: &mut Faults,
 ) -> Option<Object> {
     read_object(field, object, 1, faults)
-}
-
-/// Reads any value; `field` is its path.
-pub(crate) fn value_from_pb(field: &str, value: wkt::Value, faults: &mut Faults) -> Option<Value> {
-    read(field, value, 1, faults)
 }
 
 fn read(field: &str, value: wkt::Value, level: usize, faults: &mut Faults) -> Option<Value> {
@@ -63,6 +60,10 @@ fn read_object(
         return None;
     }
     let wkt::Struct { fields } = object;
+    if fields.contains_key(RESERVED) {
+        faults.add(field, "must not have the reserved key `$serde_json::private::Number`");
+        return None;
+    }
     let read_field = |(key, value): (String, wkt::Value)| {
         let path = format!("{field}{}", path_of(&key));
         (key, read(&path, value, level + 1, faults))
@@ -142,62 +143,16 @@ fn double(number: &Number) -> f64 {
     double.clamp(f64::MIN, f64::MAX)
 }
 
-/// Whether a `Struct` would lose digits: some number is not the shortest decimal of its double, so
-/// that whoever reads the double cannot tell what was written. 0.1 and 5.0 are fine; 2^53 + 1 and
-/// decimals of 18 digits are not.
-pub(crate) fn is_lossy(object: &Object) -> bool {
-    object.values().any(is_value_lossy)
-}
-
-fn is_value_lossy(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(_) | Value::String(_) => false,
-        Value::Number(exact) => {
-            let seen = number(double(exact)).expect("clamped to finite doubles");
-            Decimal::of(exact.as_str()) != Decimal::of(seen.as_str())
-        }
-        Value::Array(values) => values.iter().any(is_value_lossy),
-        Value::Object(object) => is_lossy(object),
-    }
-}
-
-/// A decimal in one form only: `digits * 10^exponent`, no zeros at either end of the digits.
-#[derive(PartialEq, Eq)]
-struct Decimal {
-    negative: bool,
-    digits: String,
-    exponent: i64,
-}
-
-impl Decimal {
-    /// Takes a number of JSON apart. An exponent beyond `i64` is cut to it: no double is there.
-    fn of(text: &str) -> Self {
-        let (negative, text) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-        let cut = if exponent.starts_with('-') { i64::MIN } else { i64::MAX };
-        let exponent = exponent.parse().unwrap_or(cut);
-        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        let all = format!("{whole}{fraction}");
-        let trimmed = all.trim_end_matches('0');
-        let length = |text: &str| i64::try_from(text.len()).expect("texts are short");
-        let moved = length(&all) - length(trimmed) - length(fraction);
-        let digits = trimmed.trim_start_matches('0').to_owned();
-        if digits.is_empty() {
-            return Self { negative: false, digits, exponent: 0 };
-        }
-        Self { negative, digits, exponent: exponent.saturating_add(moved) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn object(text: &str) -> Object {
         serde_json::from_str(text).unwrap()
+    }
+
+    fn lossy(object: &Object) -> bool {
+        !crate::session::json::exact_if_lossy(object).is_empty()
     }
 
     fn back(text: &str) -> String {
@@ -235,7 +190,7 @@ mod tests {
             "9007199254740992",
             "1e22",
         ] {
-            assert!(!is_lossy(&object(&format!("{{\"a\":[{text}]}}"))), "{text}");
+            assert!(!lossy(&object(&format!("{{\"a\":[{text}]}}"))), "{text}");
         }
         for text in [
             "9007199254740993",
@@ -245,7 +200,7 @@ mod tests {
             "1e99999999999999999999",
             "0.1000000000000000055",
         ] {
-            assert!(is_lossy(&object(&format!("{{\"a\":[{{\"b\":{text}}}]}}"))), "{text}");
+            assert!(lossy(&object(&format!("{{\"a\":[{{\"b\":{text}}}]}}"))), "{text}");
         }
     }
 
@@ -259,7 +214,7 @@ mod tests {
         ]);
         let mut faults = Faults::new();
         assert!(object_from_pb("response", pb, &mut faults).is_none());
-        let violations = faults.finish(None::<()>).unwrap_err();
+        let violations = faults.finish(None::<()>).unwrap_err().violations;
         let fields: Vec<_> = violations.iter().map(|v| v.field.as_str()).collect();
         let at = r#"response["a \"b\""]"#;
         assert_eq!(fields, [format!("{at}[1]"), format!("{at}[2]"), "response.total".to_owned()]);
@@ -276,7 +231,7 @@ mod tests {
         let mut faults = Faults::new();
         assert!(object_from_pb("args", nested(32), &mut faults).is_some());
         assert!(object_from_pb("args", nested(33), &mut faults).is_none());
-        let violations = faults.finish(None::<()>).unwrap_err();
+        let violations = faults.finish(None::<()>).unwrap_err().violations;
         assert_eq!(violations.len(), 1);
         assert!(violations[0].field.starts_with("args.x[0]"));
     }

@@ -7,24 +7,11 @@
 pub(crate) mod content;
 pub(crate) mod event;
 pub(crate) mod json;
+pub(crate) mod request;
+pub(crate) mod resource;
 
 use crate::session::id;
-
-/// A field of a request that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Violation {
-    /// Where: names of fields as in the proto, such as `new_message.parts[0].text`.
-    pub(crate) field: String,
-    /// What is wrong; never repeats the value.
-    pub(crate) description: String,
-}
-
-impl Violation {
-    /// A fault of this field.
-    pub(crate) fn new(field: impl Into<String>, description: impl Into<String>) -> Self {
-        Self { field: field.into(), description: description.into() }
-    }
-}
+pub(crate) use crate::session::refusal::{Refusal, Violation};
 
 /// How many faults are collected from one request; more are not looked at.
 const MAX_FAULTS: usize = 1000;
@@ -43,7 +30,7 @@ impl Faults {
     /// Notes a fault.
     pub(crate) fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
         if self.0.len() < MAX_FAULTS {
-            self.0.push(Violation::new(field, description));
+            self.0.push(Violation { field: field.into(), rule: description.into() });
         }
     }
 
@@ -68,9 +55,9 @@ impl Faults {
     }
 
     /// The value, or all faults. A conversion that gives nothing has noted why.
-    pub(crate) fn finish<T>(self, value: Option<T>) -> Result<T, Vec<Violation>> {
+    pub(crate) fn finish<T>(self, value: Option<T>) -> Result<T, Refusal> {
         debug_assert!(value.is_some() || !self.0.is_empty(), "nothing, and no reason");
-        value.filter(|_| self.0.is_empty()).ok_or(self.0)
+        value.filter(|_| self.0.is_empty()).ok_or_else(|| Refusal::fields(self.0))
     }
 }
 
@@ -85,7 +72,7 @@ mod tests {
         assert!(faults.id("app_name", "1st".into(), AppName::parse).is_none());
         assert!(faults.optional_id("session_id", String::new(), SessionId::parse).is_none());
         assert!(faults.optional_id("session_id", "a\nb".into(), SessionId::parse).is_none());
-        let violations = faults.finish(Some(())).unwrap_err();
+        let violations = faults.finish(Some(())).unwrap_err().violations;
         let fields: Vec<_> = violations.iter().map(|v| v.field.as_str()).collect();
         assert_eq!(fields, ["app_name", "session_id"]);
         assert_eq!(Faults::new().finish(Some(1)), Ok(1));

@@ -90,7 +90,7 @@ macro_rules! limits {
 
         impl Limits {
             /// Sets a limit to a value in its unit; the caller has checked the range.
-            pub(super) fn set(&mut self, limit: &Limit, value: u64) {
+            pub(crate) fn set(&mut self, limit: &Limit, value: u64) {
                 match limit.name {
                     $(stringify!($name) => self.$name = Kept::keep(value),)*
                     _ => unreachable!("limits are made from this list only"),
@@ -127,14 +127,20 @@ limits! {
     /// Records of a session between two snapshots.
     snapshot_records: u64, Count = 256, 16, 65_536;
     /// Invocations of one principal that run at once; paused ones do not count.
-    runs_per_principal: u32, Count = 1_000, 1, 1_000_000;
-    /// Events that a slow follower may be behind before it reads from the store again.
-    follower_events: usize, Count = 256, 16, 65_536;
+    runs_per_principal: usize, Count = 1_000, 1, 1_000_000;
+    /// Sessions whose folds are kept in memory.
+    cached_sessions: usize, Count = 1_024, 16, 1_000_000;
+    /// How often a decision is made again because somebody else was first.
+    conflicts: u32, Count = 100, 1, 10_000;
+    /// Takeovers of a session without progress, after which it is left alone until somebody answers.
+    takeovers: u32, Count = 5, 1, 100;
+    /// Time for which a request_id is remembered at least.
+    remember_requests: Duration, Seconds = 86_400, 86_400, 31_536_000;
 }
 
 impl Limit {
     /// Reads a value, in the limit's unit or with a unit of its own, and checks its range.
-    pub(super) fn read(&self, text: &str) -> Result<u64, String> {
+    pub(crate) fn read(&self, text: &str) -> Result<u64, String> {
         let text = text.trim();
         let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (count, unit) = (&text[..split], text[split..].trim_start());

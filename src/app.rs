@@ -1,0 +1,299 @@
+//! Putting a server together: settings, agents, store, runner, services. The only file that names
+//! concrete adapters.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+
+use crate::agent::{Agent, Agents, file};
+use crate::config::{Settings, StoreUrl};
+use crate::grpc;
+use crate::limits::Limits;
+use crate::model::Model;
+use crate::runner::{Cast, Registry, Runner};
+use crate::session::Refusal;
+use crate::store::{Clock, Store, memory::Memory, sqlite::Sqlite};
+use crate::tool::Tool;
+
+/// Why a server did not start, or stopped.
+#[derive(Debug)]
+pub enum Error {
+    /// What it was told is wrong: every fault, each with its place.
+    Settings(Vec<String>),
+    /// The world failed.
+    Failed(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(faults) => f.write_str(&faults.join("\n")),
+            Self::Failed(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Failed(refusal.to_string())
+    }
+}
+
+/// Puts a server together.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use countersign::app::Builder;
+///
+/// let agents = countersign::agent::file::samples();
+/// let server = Builder::new().agent_file("sample.yaml", agents[0].1).memory().build().await?;
+/// server.serve("127.0.0.1:0".parse()?, std::future::pending()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Builder {
+    registry: Registry,
+    agents: Agents,
+    files: Vec<(std::path::PathBuf, String)>,
+    store: Option<Arc<dyn Store>>,
+    limits: Limits,
+    drain_timeout: Duration,
+    faults: Vec<String>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// A server without agents, in memory.
+    pub fn new() -> Self {
+        Self {
+            registry: Registry::default(),
+            agents: Agents::default(),
+            files: Vec::new(),
+            store: None,
+            limits: Limits::default(),
+            drain_timeout: crate::config::DEFAULT_DRAIN_TIMEOUT,
+            faults: Vec::new(),
+        }
+    }
+
+    /// Registers a function that agents can call by its name.
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.registry.tool(tool);
+        self
+    }
+
+    /// Registers a model that agents can name.
+    pub fn model(mut self, name: &str, model: impl Model) -> Self {
+        self.registry.model(name, model);
+        self
+    }
+
+    /// Serves an agent; its name is the app's. Two of one name are a fault.
+    pub fn agent(mut self, agent: Agent) -> Self {
+        if let Some(before) = self.agents.insert(agent) {
+            self.faults.push(format!("agent {}: there are two of this name", before.name));
+        }
+        self
+    }
+
+    /// Serves the agent of an agent file; `name` is what faults call the file.
+    pub fn agent_file(mut self, name: impl AsRef<Path>, text: &str) -> Self {
+        self.files.push((name.as_ref().to_owned(), text.to_owned()));
+        self
+    }
+
+    /// Keeps sessions in memory, until the server stops.
+    pub fn memory(self) -> Self {
+        self.store(Arc::new(Memory::new(Clock::system())))
+    }
+
+    /// Keeps sessions in a store.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Keeps sessions in an SQLite file, which is made if it is missing. One server at a time can
+    /// have it.
+    pub fn sqlite(mut self, path: impl AsRef<Path>) -> Self {
+        match Sqlite::open(path.as_ref(), Clock::system()) {
+            Ok(store) => self.store(Arc::new(store)),
+            Err(error) => {
+                self.faults.push(error.to_string());
+                self
+            }
+        }
+    }
+
+    /// Bounds of the server.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How long a stopping server waits for bodies at work.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// Checks everything and takes over what a former server left.
+    pub async fn build(mut self) -> Result<Server, Error> {
+        let names = self.registry.tool_names();
+        let known = names.iter().filter_map(|name| self.registry.declaration(name));
+        let known: Vec<_> = known.collect();
+        if !self.files.is_empty() {
+            match file::load(&self.files, &known) {
+                Ok(agents) => {
+                    for (_, agent) in agents.iter() {
+                        if self.agents.insert(Agent::clone(agent)).is_some() {
+                            let fault = format!("agent {}: there are two of this name", agent.name);
+                            self.faults.push(fault);
+                        }
+                    }
+                }
+                Err(faults) => self.faults.extend(faults.iter().map(ToString::to_string)),
+            }
+        }
+        let cast = match Cast::new(&self.agents, &self.registry) {
+            Ok(cast) => cast,
+            Err(faults) => {
+                self.faults.extend(faults);
+                Cast::default()
+            }
+        };
+        if !self.faults.is_empty() {
+            return Err(Error::Settings(self.faults));
+        }
+        let store = self.store.unwrap_or_else(|| Arc::new(Memory::new(Clock::system())));
+        let runner = Runner::new(store, cast, self.limits);
+        let taken = runner.recover().await?;
+        if taken > 0 {
+            tracing::info!(sessions = taken, "took over what was under way");
+        }
+        Ok(Server { runner, drain_timeout: self.drain_timeout })
+    }
+}
+
+/// A server, ready to serve.
+pub struct Server {
+    runner: Runner,
+    drain_timeout: Duration,
+}
+
+impl Server {
+    /// A server of these settings.
+    pub async fn of(settings: &Settings) -> Result<Self, Error> {
+        let mut builder =
+            Builder::new().limits(settings.limits.clone()).drain_timeout(settings.drain_timeout);
+        match &settings.agents {
+            None => {
+                for (name, text) in file::samples() {
+                    builder = builder.agent_file(name, text);
+                }
+            }
+            Some(dir) => match file::load_dir(dir, &[]) {
+                Ok(agents) => {
+                    for (_, agent) in agents.iter() {
+                        builder = builder.agent(Agent::clone(agent));
+                    }
+                }
+                Err(faults) => builder.faults.extend(faults.iter().map(ToString::to_string)),
+            },
+        }
+        // A store is opened only when all else is right: opening may make a file.
+        if !builder.faults.is_empty() {
+            return Err(Error::Settings(builder.faults));
+        }
+        builder = match &settings.store {
+            StoreUrl::Memory => builder.memory(),
+            StoreUrl::Sqlite(path) => builder.sqlite(path),
+        };
+        builder.build().await
+    }
+
+    /// The runner behind the services.
+    pub fn runner(&self) -> &Runner {
+        &self.runner
+    }
+
+    /// Binds the address and serves until `stop` ends, or the store fails for good.
+    pub async fn serve(
+        self,
+        address: SocketAddr,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
+        let listener = bind(address).await?;
+        self.serve_on(listener, stop).await
+    }
+
+    /// Serves on a bound socket until `stop` ends, or the store fails for good. What is under way
+    /// then has the drain timeout to come to a rest; what does not is recovered at the next start.
+    pub async fn serve_on(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
+        let Self { runner, drain_timeout } = self;
+        let limits = runner.limits();
+        let (routes, health) = grpc::routes(&runner).await;
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let draining = runner.draining().clone();
+        let serving = tonic::transport::Server::builder()
+            .http2_keepalive_interval(Some(limits.keepalive_interval))
+            .http2_keepalive_timeout(Some(limits.keepalive_timeout))
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(incoming, draining.cancelled_owned());
+        let mut serving = tokio::spawn(serving);
+        let jobs = {
+            let runner = runner.clone();
+            tokio::spawn(async move { runner.reconcile().await })
+        };
+        let failed = {
+            let runner = runner.clone();
+            async move { runner.failed().await }
+        };
+        let outcome = tokio::select! {
+            () = stop => Ok(()),
+            why = failed => Err(Error::Failed(format!("the store failed: {why}"))),
+            ended = &mut serving => Err(Error::Failed(match ended {
+                Ok(Ok(())) => "the server stopped by itself".to_owned(),
+                Ok(Err(error)) => format!("the server stopped: {error}"),
+                Err(error) => format!("the server stopped: {error}"),
+            })),
+        };
+        tracing::info!("draining");
+        grpc::set_serving(&health, false).await;
+        let rest = async {
+            runner.drain().await;
+            let _ = jobs.await;
+            if !serving.is_finished() {
+                let _ = (&mut serving).await;
+            }
+        };
+        if tokio::time::timeout(drain_timeout, rest).await.is_err() {
+            tracing::warn!("what was under way did not come to a rest in time");
+        }
+        serving.abort();
+        outcome
+    }
+}
+
+/// Binds an address, with an error that names it.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Error::Settings(vec![format!("--listen: cannot listen on {address}: {error}")])
+    })
+}

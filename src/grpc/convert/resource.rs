@@ -1,0 +1,197 @@
+//! Resources, on their way out: calls, invocations, sessions, agents.
+
+use super::content::function_response_to_pb;
+use super::event::{kind_to_pb, usage_to_pb};
+use super::json::object_to_pb;
+use crate::agent::{Agent, Declaration, Effect, Model};
+use crate::proto::{v1 as pb, wkt};
+use crate::runner::SessionView;
+use crate::runner::index::{InvocationView, State};
+use crate::session::call::{Answers, Behaviour, Call, End, Kind, Phase, Spec, Told};
+use crate::session::content::FunctionResponse;
+use crate::session::json::exact_if_lossy;
+
+fn time(micros: u64) -> Option<wkt::Timestamp> {
+    Some(wkt::Timestamp::from_micros(micros))
+}
+
+fn sequence(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A call.
+pub(crate) fn call_to_pb(call: &Call) -> pb::Call {
+    let Call {
+        spec,
+        session,
+        invocation,
+        frame,
+        sequence: _,
+        index: _,
+        create_time,
+        expire_time,
+        phase,
+        body: _,
+        execution: _,
+        attempt: _,
+        untold: _,
+        last,
+        told_at: _,
+    } = call;
+    let Spec { id, model_id: _, name, args, args_digest, behaviour, failed: _ } = spec;
+    let (state, kind) = match phase {
+        Phase::Requested | Phase::Running => (pb::call::State::Running, None),
+        Phase::Held(kind) => (pb::call::State::Held, Some(*kind)),
+        Phase::Closed(closing) => {
+            let state = match closing.end {
+                End::Done => pb::call::State::Done,
+                End::Expired => pb::call::State::Expired,
+                End::Cancelled => pb::call::State::Cancelled,
+            };
+            (state, behaviour.long_running.then_some(Kind::LongRunning))
+        }
+    };
+    let answered_by = match phase {
+        Phase::Closed(closing) if !closing.digest.is_empty() => closing.by.to_string(),
+        _ => String::new(),
+    };
+    let (last_response, exact_response_json, comment) = match last {
+        Some(Told { response, by: _, comment }) => {
+            let answer = FunctionResponse {
+                id: id.clone(),
+                name: name.clone(),
+                response: response.clone(),
+                will_continue: None,
+            };
+            let exact = response.as_ref().map(exact_if_lossy).unwrap_or_default();
+            (Some(function_response_to_pb(&answer)), exact, comment.clone())
+        }
+        None => (None, String::new(), String::new()),
+    };
+    pb::Call {
+        function_call: Some(pb::FunctionCall {
+            id: id.to_string(),
+            name: name.clone(),
+            args: Some(object_to_pb(args)),
+        }),
+        state: state.into(),
+        kind: kind.map_or(pb::call::Kind::Unspecified, kind_to_pb).into(),
+        agent_path: frame.agent_path(),
+        last_response,
+        invocation_id: invocation.to_string(),
+        app_name: session.app.to_string(),
+        user_id: session.user.to_string(),
+        session_id: session.id.to_string(),
+        args_digest: args_digest.clone(),
+        exact_args_json: serde_json::Value::Object(args.clone()).to_string(),
+        answers: answers(behaviour).into(),
+        create_time: time(*create_time),
+        expire_time: expire_time.and_then(time),
+        answered_by,
+        comment,
+        exact_response_json,
+    }
+}
+
+fn answers(behaviour: &Behaviour) -> pb::call::Answers {
+    match behaviour.answers {
+        _ if !behaviour.long_running => pb::call::Answers::Unspecified,
+        Answers::Once => pb::call::Answers::Once,
+        Answers::Many => pb::call::Answers::Many,
+    }
+}
+
+/// The state of an invocation.
+pub(crate) fn state_to_pb(state: State) -> pb::invocation::State {
+    match state {
+        State::Running => pb::invocation::State::Running,
+        State::Paused => pb::invocation::State::Paused,
+        State::Completed => pb::invocation::State::Completed,
+        State::Failed => pb::invocation::State::Failed,
+        State::Cancelled => pb::invocation::State::Cancelled,
+    }
+}
+
+/// An invocation.
+pub(crate) fn invocation_to_pb(view: &InvocationView) -> pb::Invocation {
+    let InvocationView {
+        id,
+        session,
+        state,
+        held,
+        create_time,
+        update_time,
+        usage,
+        error_code,
+        error_message,
+    } = view;
+    pb::Invocation {
+        id: id.to_string(),
+        app_name: session.app.to_string(),
+        user_id: session.user.to_string(),
+        session_id: session.id.to_string(),
+        state: state_to_pb(*state).into(),
+        held_calls: held.iter().map(call_to_pb).collect(),
+        create_time: time(*create_time),
+        update_time: time(*update_time),
+        usage_metadata: Some(usage_to_pb(*usage)),
+        error_code: error_code.clone(),
+        error_message: error_message.clone(),
+    }
+}
+
+/// A session.
+pub(crate) fn session_to_pb(view: &SessionView) -> pb::Session {
+    let SessionView { session, state } = view;
+    let mut held: Vec<_> = session.calls.values().filter(|call| call.held().is_some()).collect();
+    held.sort_by_key(|call| (call.sequence, call.index));
+    pb::Session {
+        id: session.key.id.to_string(),
+        app_name: session.key.app.to_string(),
+        user_id: session.key.user.to_string(),
+        state: Some(object_to_pb(state)),
+        create_time: time(session.create_time),
+        update_time: time(session.update_time),
+        last_sequence: sequence(session.last_sequence),
+        running_invocation_id: session
+            .running
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        held_call_ids: held.iter().map(|call| call.spec.id.to_string()).collect(),
+    }
+}
+
+/// An agent.
+pub(crate) fn agent_to_pb(agent: &Agent) -> pb::Agent {
+    let Agent { name, description, instruction, model, tools, max_prompt_events: _ } = agent;
+    pb::Agent {
+        name: name.to_string(),
+        description: description.clone(),
+        model: match model {
+            Model::Scripted(_) => "scripted".to_owned(),
+            Model::Named(name) => name.clone(),
+        },
+        instruction: instruction.clone(),
+        tools: tools.iter().map(tool_to_pb).collect(),
+    }
+}
+
+fn tool_to_pb(tool: &Declaration) -> pb::ToolDeclaration {
+    let Declaration { name, description: _, parameters, behaviour, body: _ } = tool;
+    let schema = |schema: &serde_json::Value| schema.as_object().map(object_to_pb);
+    pb::ToolDeclaration {
+        name: name.clone(),
+        description: tool.told_description(),
+        parameters: schema(parameters),
+        long_running: behaviour.long_running,
+        answers: answers(behaviour).into(),
+        effect: match behaviour.effect {
+            Effect::Read => pb::tool_declaration::Effect::Read,
+            Effect::Idempotent => pb::tool_declaration::Effect::Idempotent,
+            Effect::Once => pb::tool_declaration::Effect::Once,
+        }
+        .into(),
+        answer_schema: behaviour.answer_schema.as_ref().and_then(schema),
+    }
+}
