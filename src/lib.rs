@@ -1,6 +1,7 @@
 //! Countersign runs AI agents whose important actions wait for a human.
 
 pub mod agent;
+pub mod cli;
 pub mod client;
 mod grpc;
 pub mod model;
