@@ -84,7 +84,7 @@ pub async fn agents(client: &Client) -> Result<Vec<v1::Agent>, Failure> {
 
 /// The app that was named, or the only one that the server has.
 pub async fn resolve_app(client: &Client, app: Option<String>) -> Result<String, Failure> {
-    if let Some(app) = app {
+    if let Some(app) = app.filter(|app| !app.is_empty()) {
         return Ok(app);
     }
     let mut agents = agents(client).await?;

@@ -20,7 +20,14 @@ pub struct Args {
     session: Option<String>,
 
     /// Only in these states, such as paused,running
-    #[arg(long, value_delimiter = ',', value_name = "STATE", ignore_case = true)]
+    #[arg(
+        long,
+        env = "COUNTERSIGN_STATE",
+        hide_env_values = true,
+        value_delimiter = ',',
+        value_name = "STATE",
+        ignore_case = true
+    )]
     state: Vec<StateName>,
 
     #[command(flatten)]

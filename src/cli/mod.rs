@@ -1,6 +1,6 @@
 //! The command line: one file a command, over [`crate::client`] only.
 //!
-//! What is meant for people goes through [`text::clean`], since contents come from models, tools and
+//! What is meant for people goes through `text::clean`, since contents come from models, tools and
 //! other users: none of them may move the cursor, colour the screen or forge a line. With `--json` a
 //! command prints proto3 JSON instead, one message a line, and nothing else on standard output.
 
@@ -59,7 +59,7 @@ To do it yourself:
   countersign submit CALL '{\"status\":\"approved\"}' --follow
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the run is paused.
-Every flag can be given as a variable, such as COUNTERSIGN_SERVER; NO_COLOR is respected.
+The help of each command names the variables that stand for its flags; NO_COLOR is respected.
 ";
 
 /// Runs AI agents whose important actions wait for a human.
