@@ -2,6 +2,8 @@
 
 pub mod agent;
 pub mod app;
+pub mod cli;
+pub mod client;
 pub mod config;
 mod grpc;
 pub mod limits;

@@ -1,1 +1,99 @@
-fn main() {}
+//! The binary: flags, logging, build, serve, drain.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use countersign::app::{self, Builder, Error, Server};
+use countersign::cli::{self, Cli, Command, exit};
+use countersign::config::{Flags, LogFormat, Settings};
+use tracing_subscriber::EnvFilter;
+
+mod signals;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Cli { server, command } = Cli::parse();
+    match command {
+        Command::Demo => demo().await,
+        Command::Serve(flags) => serve(&flags).await,
+        Command::Client(command) => cli::run(&server, command).await,
+    }
+}
+
+/// The main job against a server of its own, in memory, on a free port of this machine.
+async fn demo() -> ExitCode {
+    let mut builder = Builder::new().memory();
+    for (name, text) in countersign::agent::file::samples() {
+        builder = builder.agent_file(name, text);
+    }
+    let started = async {
+        let server = builder.build().await?;
+        let listener = app::bind(([127, 0, 0, 1], 0).into()).await?;
+        let address = listener.local_addr().map_err(|e| Error::Failed(e.to_string()))?;
+        Ok((server, listener, address))
+    };
+    match started.await {
+        Ok((server, listener, address)) => {
+            tokio::spawn(server.serve_on(listener, std::future::pending()));
+            cli::demo::demo(&address.to_string()).await
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+async fn serve(flags: &Flags) -> ExitCode {
+    let settings = match Settings::read(flags) {
+        Ok(settings) => settings,
+        Err(faults) => return fail(&Error::Settings(faults)),
+    };
+    log(&settings);
+    match serve_until_stopped(&settings).await {
+        Ok(()) => ExitCode::from(exit::DONE),
+        Err(error) => fail(&error),
+    }
+}
+
+async fn serve_until_stopped(settings: &Settings) -> Result<(), Error> {
+    let stop = signals::stop().map_err(|e| Error::Failed(format!("signals: {e}")))?;
+    // The socket first: a server that cannot listen changes nothing.
+    let listener = app::bind(settings.listen).await?;
+    let address = listener.local_addr().map_err(|e| Error::Failed(e.to_string()))?;
+    let server = Server::of(settings).await?;
+    let mut out = std::io::stdout();
+    // Whoever started the server may have closed its output; it serves all the same.
+    let _ = writeln!(out, "countersign listening on {address}").and_then(|()| out.flush());
+    tracing::info!(%address, store = %settings.store, "listening");
+    hint(&server, address);
+    server.serve_on(listener, stop).await
+}
+
+/// What to type next, for people who look at the terminal.
+fn hint(server: &Server, address: std::net::SocketAddr) {
+    let Some((app, _)) = server.runner().cast().apps().next() else { return };
+    let default = address.to_string() == countersign::config::DEFAULT_LISTEN;
+    let flag = if default { String::new() } else { format!(" --server {address}") };
+    eprintln!("Try, in another terminal:");
+    let text = "Please reimburse $200 for conference travel";
+    eprintln!("  countersign{flag} run {app} '{text}'");
+    eprintln!("  countersign{flag} submit CALL '{{\"status\":\"approved\"}}' --follow");
+    eprintln!("  countersign{flag} watch SESSION");
+}
+
+fn log(settings: &Settings) {
+    let filter =
+        EnvFilter::try_new(&settings.log_filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match settings.log_format {
+        LogFormat::Text => logs.init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+fn fail(error: &Error) -> ExitCode {
+    eprintln!("{error}");
+    match error {
+        Error::Settings(_) => ExitCode::from(exit::USAGE),
+        Error::Failed(_) => ExitCode::from(exit::FAILED),
+    }
+}

@@ -3,6 +3,7 @@
 //! gives the same result each time.
 
 use async_trait::async_trait;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Context, Outcome, Tool};
@@ -30,9 +31,9 @@ impl Declared {
 }
 
 /// Whether a body may have this place: `args.KEY` (an argument, `args.a.b` inside one) or one of
-/// `call_id`, `fresh_id`, `invocation_id`, `session_id`, `user_id`.
+/// `call_id`, `id`, `invocation_id`, `session_id`, `user_id`.
 pub fn is_place(name: &str) -> bool {
-    let fixed = ["call_id", "fresh_id", "invocation_id", "session_id", "user_id"];
+    let fixed = ["call_id", "id", "invocation_id", "session_id", "user_id"];
     fixed.contains(&name) || name.strip_prefix("args.").is_some_and(|key| !key.is_empty())
 }
 
@@ -46,18 +47,19 @@ impl Tool for Declared {
         let Some(template) = &self.template else { return Outcome::Nothing };
         let filled = template::render(template, &mut |name| match name {
             "call_id" => Some(context.call_id().as_str().into()),
-            "fresh_id" => Some(fresh_id(context.idempotency_key()).into()),
+            "id" => Some(id(context.idempotency_key()).into()),
             "invocation_id" => Some(context.invocation_id().as_str().into()),
             "session_id" => Some(context.session().id.as_str().into()),
             "user_id" => Some(context.user().as_str().into()),
-            _ => template::at(&args, name.strip_prefix("args.")?),
+            // An argument that was not given is null.
+            _ => Some(template::at(&args, name.strip_prefix("args.")?).unwrap_or(Value::Null)),
         });
         Outcome::Value(filled.into())
     }
 }
 
 /// Twelve letters and digits that no other execution gets, and this one gets each time it is run.
-fn fresh_id(idempotency_key: &str) -> String {
+fn id(idempotency_key: &str) -> String {
     let digest = Sha256::digest(idempotency_key.as_bytes());
     digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -83,7 +85,7 @@ mod tests {
     #[tokio::test]
     async fn an_object_is_filled_from_the_call() {
         let template = json!({
-            "status": "pending", "ticketId": "T-${fresh_id}", "amount": "${args.amount}",
+            "status": "pending", "ticketId": "T-${id}", "amount": "${args.amount}",
             "to": "${args.who.name}", "call": "${call_id} ${user_id} ${args.none}",
         });
         let template = template.as_object().unwrap().clone();
@@ -94,9 +96,9 @@ mod tests {
         let first = tool.run(args.clone(), context()).await;
         assert_eq!(first, tool.run(args, context()).await, "it may run again");
         let Outcome::Value(value) = first else { panic!("{first:?}") };
-        let fresh = fresh_id("adk-1/1");
+        let fresh = id("adk-1/1");
         assert_eq!(value["ticketId"], format!("T-{fresh}"));
-        assert_ne!(fresh, fresh_id("adk-1/2"));
+        assert_ne!(fresh, id("adk-1/2"));
         assert_eq!((fresh.len(), value["amount"].to_string().as_str()), (12, "1.50"));
         assert_eq!((&value["to"], &value["call"]), (&json!("Bo"), &json!("adk-1 ann ")));
     }

@@ -1,3 +1,4 @@
 //! One binary of tests, by topic.
 
+mod cli;
 mod ownership;

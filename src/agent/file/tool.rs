@@ -32,7 +32,7 @@ const LONG_RUNNING_KEYS: &[&str] =
 
 /// What an object that a tool returns may name beside the call's arguments.
 pub(super) const PLACES: &[&str] =
-    &["call_id", "fresh_id", "invocation_id", "session_id", "user_id"];
+    &["call_id", "id", "invocation_id", "session_id", "user_id"];
 
 /// Names that begin so are for tools of the server itself (ADK's are named so).
 const RESERVED_PREFIX: &str = "adk_";
@@ -279,7 +279,6 @@ fn check_places(node: &Node, tool: &Declaration, faults: &mut Faults) {
         } else if !PLACES.contains(&place) {
             let names = parameter_names(tool).unwrap_or_default();
             let hint = match place {
-                "id" => " (did you mean `fresh_id`?)".to_owned(),
                 _ if names.contains(&place) => format!(" (did you mean `args.{place}`?)"),
                 _ => near::hint(place, PLACES.iter().copied()),
             };

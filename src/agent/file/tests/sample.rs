@@ -87,7 +87,7 @@ fn the_sample_declares_adks_tools() {
     let Body::Object(body) = &ask.body else { panic!("no object") };
     let args = object(json!({"amount": 200, "purpose": "x"}));
     let placeholder = template::render(body, &mut |name| match name {
-        "fresh_id" => Some("001".into()),
+        "id" => Some("001".into()),
         _ => template::at(&args, name.strip_prefix("args.")?),
     });
     let expected =
