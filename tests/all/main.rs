@@ -1,4 +1,6 @@
 //! One binary of tests, by topic.
 
 mod cli;
+mod main_job;
 mod ownership;
+mod support;

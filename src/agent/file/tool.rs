@@ -31,8 +31,7 @@ const LONG_RUNNING_KEYS: &[&str] =
     &["answers", "final_when", "answer_schema", "expires_after", "decisions"];
 
 /// What an object that a tool returns may name beside the call's arguments.
-pub(super) const PLACES: &[&str] =
-    &["call_id", "id", "invocation_id", "session_id", "user_id"];
+pub(super) const PLACES: &[&str] = &["call_id", "id", "invocation_id", "session_id", "user_id"];
 
 /// Names that begin so are for tools of the server itself (ADK's are named so).
 const RESERVED_PREFIX: &str = "adk_";

@@ -1,0 +1,82 @@
+//! The main job, end to end: the sample agent through a real connection.
+
+use countersign::proto::v1::{self as pb, end_mark::State};
+use serde_json::json;
+
+use crate::support::{Server, answer, say, say_answers, story, submit};
+
+const APP: &str = "reimbursement_agent";
+
+#[tokio::test]
+async fn a_small_amount_is_paid_at_once() {
+    let server = Server::sample().await;
+    let told = server.client().await.say(APP, "Please reimburse $50 for meals").await;
+    assert_eq!(
+        story(&told.events),
+        [
+            r#"reimbursement_agent > reimburse({"amount":50,"purpose":"meals"})"#,
+            r#"reimbursement_agent < reimburse({"status":"ok"})"#,
+            "reimbursement_agent: You got it! I have reimbursed you $50 for meals.",
+        ]
+    );
+    assert_eq!(told.end.state(), State::Completed);
+    assert_eq!(told.end.after_sequence, 4);
+}
+
+#[tokio::test]
+async fn a_large_amount_waits_and_goes_on_after_the_decision() {
+    let server = Server::sample().await;
+    let mut client = server.client().await;
+    let told = client.say(APP, "Please reimburse $200 for conference travel").await;
+    assert_eq!(told.end.state(), State::Paused);
+    let held = &told.end.held_calls[0];
+    let placeholder =
+        crate::support::json(held.last_response.as_ref().unwrap().response.as_ref().unwrap());
+    assert_eq!(placeholder["status"], "pending");
+    assert_eq!(placeholder["amount"], 200);
+
+    let mut decision = placeholder.clone();
+    decision["status"] = json!("approved");
+    decision["approver_feedback"] = json!("fine");
+    let done = client.submit(submit(held, decision)).await.unwrap();
+    assert_eq!(done.outcome(), pb::submit_function_response_response::Outcome::Applied);
+    let rest = client.follow(&done).await;
+    assert_eq!(rest.begin.invocation_id, told.begin.invocation_id);
+    assert_eq!(
+        story(&rest.events),
+        [
+            r#"reimbursement_agent > reimburse({"amount":200,"purpose":"conference travel"})"#,
+            r#"reimbursement_agent < reimburse({"status":"ok"})"#,
+            "reimbursement_agent: You got it! I have reimbursed you $200 for conference travel.",
+        ]
+    );
+    assert_eq!(rest.end.state(), State::Completed);
+}
+
+#[tokio::test]
+async fn the_decision_can_come_by_run_async_as_adk_clients_send_it() {
+    let server = Server::sample().await;
+    let mut client = server.client().await;
+    let told = client.say(APP, "Please reimburse $150 for a client dinner").await;
+    let held = &told.end.held_calls[0];
+    let answers = vec![answer(held, json!({"status": "rejected", "approver_feedback": "no"}))];
+    let rest = client.run(say_answers(APP, &told.begin.session_id, answers)).await;
+    assert_eq!(rest.begin.invocation_id, told.begin.invocation_id);
+    assert_eq!(rest.events.len(), 1);
+    assert!(story(&rest.events)[0].contains("rejected"));
+    assert_eq!(rest.end.state(), State::Completed);
+    let next = client.run(say(APP, &told.begin.session_id, "Please reimburse $5 for tea")).await;
+    assert_eq!(next.end.state(), State::Completed);
+}
+
+#[tokio::test]
+async fn a_cycle_is_eight_commits() {
+    let server = Server::sample().await;
+    let mut client = server.client().await;
+    let before = server.store.commits();
+    let told = client.say(APP, "Please reimburse $200 for conference travel").await;
+    let done = client.submit(submit(&told.end.held_calls[0], json!({"status": "approved"}))).await;
+    let rest = client.follow(&done.unwrap()).await;
+    assert_eq!(rest.end.state(), State::Completed);
+    assert_eq!(server.store.commits() - before, 8);
+}
