@@ -342,7 +342,7 @@ impl Draft<'_> {
             .collect();
         for (invocation, frame, id) in &due {
             let text = "Nobody answered this call before its deadline.";
-            self.close(invocation, frame, &[id.clone()], End::Expired, "expired", text);
+            self.close(invocation, frame, std::slice::from_ref(id), End::Expired, "expired", text);
         }
         !due.is_empty()
     }
