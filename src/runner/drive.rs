@@ -32,31 +32,45 @@ struct Driver {
     since: Instant,
 }
 
-/// Takes the session out of the list of driven ones, however its driver ends.
-struct Listed {
+/// A session counts as driven for as long as one of these exists: from before its claim goes to the
+/// store until its driver has ended. So nobody takes over what is just being taken.
+pub(super) struct Driven {
     inner: Arc<Inner>,
     uid: SessionUid,
-    epoch: u64,
 }
 
-impl Drop for Listed {
+impl Driven {
+    /// Counts the session as driven.
+    pub fn new(inner: &Arc<Inner>, uid: &SessionUid) -> Self {
+        *lock(&inner.drivers).entry(uid.clone()).or_default() += 1;
+        Self { inner: inner.clone(), uid: uid.clone() }
+    }
+
+    /// Nobody else drives it, or is just taking it.
+    pub fn alone(&self) -> bool {
+        lock(&self.inner.drivers).get(&self.uid) == Some(&1)
+    }
+}
+
+impl Drop for Driven {
     fn drop(&mut self) {
         let mut drivers = lock(&self.inner.drivers);
-        if drivers.get(&self.uid) == Some(&self.epoch) {
-            drivers.remove(&self.uid);
+        if let Some(count) = drivers.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                drivers.remove(&self.uid);
+            }
         }
     }
 }
 
 impl Inner {
     /// Drives a session under the claim that this process has just taken.
-    pub(crate) fn drive(self: Arc<Self>, session: Arc<Session>) {
+    pub(super) fn drive(self: Arc<Self>, session: Arc<Session>, driven: Driven) {
         let Some(claim) = session.claim.clone().filter(|claim| claim.owner == self.owner) else {
             return;
         };
         let uid = session.uid.clone();
-        lock(&self.drivers).insert(uid.clone(), claim.epoch);
-        let listed = Listed { inner: self.clone(), uid: uid.clone(), epoch: claim.epoch };
         let key = &session.key;
         let span = tracing::info_span!(
             "drive",
@@ -80,7 +94,7 @@ impl Inner {
         };
         let drive = async move {
             driver.run(session).await;
-            drop(listed);
+            drop(driven);
         };
         self.tasks.spawn(drive.instrument(span));
     }
@@ -142,6 +156,7 @@ impl Driver {
         }
         let first = session.head + 1;
         let records = draft.records.clone();
+        let driven = claimed.then(|| Driven::new(&self.inner, &self.uid));
         match self.inner.write(Plan::new(Some(&session), draft)).await {
             Ok(Written::Done(after)) => {
                 self.hands.settled();
@@ -149,8 +164,8 @@ impl Driver {
                     self.history.push(position, record);
                 }
                 if hand_in {
-                    if claimed {
-                        self.inner.clone().drive(after);
+                    if let Some(driven) = driven {
+                        self.inner.clone().drive(after, driven);
                     }
                     return self.over();
                 }

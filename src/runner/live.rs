@@ -31,6 +31,8 @@ pub struct Live {
 #[derive(Default)]
 struct Tail {
     records: VecDeque<Placed>,
+    /// The log was deleted.
+    gone: bool,
 }
 
 /// All logs that somebody in this process follows.
@@ -84,7 +86,8 @@ impl Hub {
 impl Live {
     fn appended(&self, records: Vec<Placed>) {
         let Some((last, _)) = records.last() else {
-            self.head.send_modify(|_| ()); // The log is gone: who follows it reads that.
+            lock(&self.tail).gone = true;
+            self.head.send_modify(|_| ());
             return;
         };
         let last = *last;
@@ -102,11 +105,11 @@ impl Live {
         self.head.send_modify(|head| *head = last.max(*head));
     }
 
-    /// The records after a position, if memory has them all up to the newest.
+    /// The records after a position, if memory has them all up to the newest. None: ask the store.
     pub fn after(&self, position: u64) -> Option<Vec<Placed>> {
         let tail = lock(&self.tail);
         let first = tail.records.front()?.0;
-        if position + 1 < first {
+        if position + 1 < first || tail.gone {
             return None;
         }
         let skip = usize::try_from(position + 1 - first).ok()?;

@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     owner: Owner,
     hub: Arc<live::Hub>,
     cache: Mutex<LruCache<SessionUid, Arc<Session>>>,
-    drivers: Mutex<HashMap<SessionUid, u64>>,
+    drivers: Mutex<HashMap<SessionUid, usize>>,
     tasks: TaskTracker,
     draining: CancellationToken,
 }

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::drive::Driven;
 use super::write::{Decided, Plan, Written};
-use super::{Inner, Runner, index, lock, refuse_store};
+use super::{Inner, Runner, index, refuse_store};
 use crate::session::Session;
 use crate::session::draft::Draft;
 use crate::session::id::SessionUid;
@@ -47,9 +48,7 @@ impl Runner {
         loop {
             let (owners, next) = self.owners(after).await?;
             for uid in owners {
-                if !lock(&self.inner.drivers).contains_key(&uid) {
-                    self.inner.take_over(&uid).await?;
-                }
+                self.inner.take_over(&uid).await?;
             }
             match next {
                 Some(next) => after = Some(next),
@@ -139,13 +138,17 @@ impl Inner {
     /// Claims a session whose owner is gone and drives it. False: it needs nobody, somebody else was
     /// first, or it was claimed too often for nothing: then it waits until somebody answers.
     async fn take_over(self: &Arc<Self>, uid: &SessionUid) -> Result<bool, Refusal> {
+        let driven = Driven::new(self, uid);
+        if !driven.alone() {
+            return Ok(false);
+        }
         let session = match self.session(uid).await {
             Ok(Some(session)) => session,
             Ok(None) => return Ok(false),
             // One session that cannot be read keeps no other one waiting.
             Err(_) => return Ok(false),
         };
-        if lock(&self.drivers).contains_key(uid) || session.claim.is_none() {
+        if session.claim.is_none() {
             return Ok(false);
         }
         if session.attempts >= self.limits.takeovers {
@@ -162,7 +165,7 @@ impl Inner {
         draft.take(&self.owner);
         match self.write(Plan::new(Some(&session), draft)).await? {
             Written::Done(after) => {
-                self.clone().drive(after);
+                self.clone().drive(after, driven);
                 Ok(true)
             }
             _ => Ok(false),

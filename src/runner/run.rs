@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::drive::Driven;
 use super::submit::{Given, Submission};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
 use super::{Inner, Runner, index, mint, refuse_store};
@@ -208,6 +209,7 @@ impl Inner {
         let mut draft = draft.expect("the record begins a session");
         draft.start(start)?;
         let started = started(&draft, 1);
+        let driven = Driven::new(self, &draft.session.uid);
         draft.claim_if_free(&self.owner);
         draft.settle();
         let entry = index::session_entry(&draft.session);
@@ -216,7 +218,7 @@ impl Inner {
         plan.request = write::request(caller, "RunAsync", &started);
         match self.write(plan).await? {
             Written::Done(session) => {
-                self.clone().drive(session);
+                self.clone().drive(session, driven);
                 Ok(started)
             }
             Written::Seen(recorded) => {

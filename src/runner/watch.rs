@@ -162,11 +162,12 @@ impl Follow {
 
     /// Reads on. False: there is nothing more yet.
     async fn fill(&mut self) -> Result<bool, Refusal> {
+        let exclusive = self.inner.store.exclusive();
         if let Some(records) = self.live.after(self.position)
-            && !records.is_empty()
+            && (exclusive || !records.is_empty())
         {
             self.buffer.extend(records);
-            return Ok(true);
+            return Ok(!self.buffer.is_empty());
         }
         let rows = self.inner.store.read(&self.uid, self.position, READ_RECORDS).await;
         let rows = rows.map_err(refuse_store)?;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
+use super::drive::Driven;
 use super::{Inner, Mark, index, refuse_store};
 use crate::session::draft::Draft;
 use crate::session::id::{Principal, SessionUid};
@@ -177,6 +178,7 @@ impl Inner {
                 return Ok(Some((Outcome::Done(decided.value), before)));
             }
             let claimed = !decided.delete && draft.claim_if_free(&self.owner);
+            let driven = claimed.then(|| Driven::new(self, uid));
             if claimed {
                 draft.settle();
             }
@@ -185,8 +187,8 @@ impl Inner {
             plan.delete = decided.delete;
             match self.write(plan).await? {
                 Written::Done(after) => {
-                    if claimed && after.claim.is_some() {
-                        self.clone().drive(after.clone());
+                    if let Some(driven) = driven {
+                        self.clone().drive(after.clone(), driven);
                     }
                     return Ok(Some((Outcome::Done(decided.value), after)));
                 }
