@@ -36,6 +36,7 @@ mod run;
 mod sessions;
 pub mod step;
 mod submit;
+mod trace;
 mod watch;
 mod write;
 

@@ -65,7 +65,7 @@ impl Inner {
             tracing::warn!(call_id = %call.spec.id, "a body was not run: its start took too long");
             return done(Gave::NotRun, Actions::default());
         }
-        tracing::info!(call_id = %call.spec.id, tool = call.spec.name, "body starts");
+        tracing::debug!(call_id = %call.spec.id, tool = call.spec.name, "body starts");
         let running = body.run(call.spec.args.clone(), context.clone());
         let guarded = AssertUnwindSafe(running).catch_unwind();
         let outcome = match tokio::time::timeout(call.spec.behaviour.timeout, guarded).await {
@@ -80,7 +80,7 @@ impl Inner {
             Err(wrong) => tool::Outcome::Error(wrong.into()),
         };
         let gave = gave(&call, outcome, room);
-        tracing::info!(call_id = %call.spec.id, tool = call.spec.name, "body is back");
+        tracing::debug!(call_id = %call.spec.id, tool = call.spec.name, "body is back");
         done(gave, actions)
     }
 

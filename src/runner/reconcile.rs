@@ -18,6 +18,9 @@ use crate::store::Query;
 /// How many entries one tick takes.
 const PIECE: usize = 200;
 
+/// How many pieces one job takes before the others have their turn.
+const PIECES: usize = 100;
+
 /// How often the server ticks.
 pub const EVERY: Duration = Duration::from_secs(1);
 
@@ -112,10 +115,10 @@ impl Runner {
         job: &str,
         tick: impl Fn() -> F,
     ) {
-        while !self.inner.draining.is_cancelled() {
+        for _ in 0..PIECES {
             match tick().await {
-                Ok(true) => {}
-                Ok(false) => return,
+                Ok(true) if !self.inner.draining.is_cancelled() => {}
+                Ok(_) => return,
                 Err(refusal) => {
                     tracing::warn!(job, reason = refusal.reason.as_str(), "a job failed");
                     return;

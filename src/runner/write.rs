@@ -123,6 +123,7 @@ impl Inner {
             Appended::Exists { .. } => return Ok(Written::Exists),
             Appended::RequestSeen(recorded) => return Ok(Written::Seen(recorded)),
         };
+        super::trace::appended(&session.key, placed.iter().map(|(_, record)| record.as_ref()));
         let session = Arc::new(session);
         if plan.delete {
             self.forget(&uid);
