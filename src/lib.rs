@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod app;
+pub mod bench;
 pub mod cli;
 pub mod client;
 pub mod config;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use countersign::app::{self, Builder, Error, Server};
 use countersign::cli::{self, Cli, Command, exit};
+use countersign::client::DEFAULT_ADDRESS;
 use countersign::config::{Flags, LogFormat, Settings};
 use tracing_subscriber::EnvFilter;
 
@@ -17,7 +18,10 @@ async fn main() -> ExitCode {
     match command {
         Command::Demo => demo().await,
         Command::Serve(flags) => serve(&flags).await,
-        Command::Client(command) => cli::run(&server, command).await,
+        Command::Bench(args) => countersign::bench::run(server.as_deref(), args).await,
+        Command::Client(command) => {
+            cli::run(server.as_deref().unwrap_or(DEFAULT_ADDRESS), command).await
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::client::{Client, DEFAULT_ADDRESS};
+use crate::client::Client;
 
 mod agents;
 mod common;
@@ -73,16 +73,15 @@ The help of each command names the variables that stand for its flags; NO_COLOR 
     max_term_width = 100
 )]
 pub struct Cli {
-    /// Where the server listens: host:port or http://host:port
+    /// Where the server listens: host:port or http://host:port [default: 127.0.0.1:50051]
     #[arg(
         long,
         global = true,
         env = "COUNTERSIGN_SERVER",
         hide_env_values = true,
-        default_value = DEFAULT_ADDRESS,
         value_name = "ADDR"
     )]
-    pub server: String,
+    pub server: Option<String>,
 
     /// What to do.
     #[command(subcommand)]
@@ -101,6 +100,12 @@ pub enum Command {
     /// file of this user. The first line on standard output tells the address; logs go to standard
     /// error. Wrong settings are told all at once, with their places, and end with exit code 2.
     Serve(Box<crate::config::Flags>),
+
+    /// Measure a server here, beside what bounds it
+    ///
+    /// Starts a server of its own in a temporary directory, unless --server names one (then only
+    /// cycles are measured). With all figures it takes minutes; --only chooses.
+    Bench(crate::bench::Args),
 
     /// Commands that speak with a server.
     #[command(flatten)]
