@@ -79,7 +79,7 @@ pub struct InvocationView {
 
 /// What callers see of an open invocation.
 pub fn view(session: &Session, open: &Invocation) -> InvocationView {
-    let running = session.running.as_ref() == Some(&open.id);
+    let running = session.moves(&open.id);
     InvocationView {
         id: open.id.clone(),
         session: session.key.clone(),

@@ -1,7 +1,6 @@
 //! Performing what was decided: running bodies and asking models. What comes back goes to the driver
 //! as `Done`; nothing is stored from here.
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,16 +123,10 @@ impl Inner {
     ) -> Result<Request, Refusal> {
         let told = history.upto(self, session, role.agent.max_prompt_events).await?;
         let to = prompt::Frame { invocation, frame };
-        let held: BTreeSet<CallId> = session
-            .calls
-            .values()
-            .filter(|call| call.held().is_some())
-            .map(|call| call.spec.id.clone())
-            .collect();
         Ok(Request {
             agent: role.agent.name.to_string(),
             instruction: role.agent.instruction.clone(),
-            contents: Arc::new(prompt::build(&told, to, &held)),
+            contents: Arc::new(prompt::build(&told, to, &session.pending_calls())),
             tools: role.specs.clone(),
             news: prompt::news(&told, to),
             stream: session.invocations.get(invocation).is_some_and(|open| open.config.streaming),

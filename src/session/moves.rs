@@ -24,6 +24,9 @@ impl Draft<'_> {
         let Some(invocation) = self.session.running.clone() else {
             return self.settle_idle();
         };
+        if self.place(&invocation) {
+            return true;
+        }
         let Some(open) = self.session.invocations.get(&invocation) else {
             return false;
         };
@@ -39,11 +42,9 @@ impl Draft<'_> {
 
     /// Nothing runs: a queued answer gets its place, or nobody needs to drive.
     fn settle_idle(&mut self) -> bool {
-        if let Some(queued) = self.session.queued.first().cloned() {
-            let mut event = queued.event;
-            event.sequence = self.session.last_sequence + 1;
-            self.push_by(queued.by, Body::Placed { invocation: queued.invocation, event });
-            return true;
+        if let Some(queued) = self.session.queued.first() {
+            let invocation = queued.invocation.clone();
+            return self.place(&invocation);
         }
         // A late result has settled a call of a paused invocation.
         let open: Vec<InvocationId> = self.session.invocations.keys().cloned().collect();
@@ -54,6 +55,19 @@ impl Draft<'_> {
             self.push(Body::Released);
         }
         false
+    }
+
+    /// The first queued answer to an invocation gets its place. An invocation that goes on, or ends,
+    /// has all of them in the conversation before anything else.
+    fn place(&mut self, invocation: &InvocationId) -> bool {
+        let mut queued = self.session.queued.iter();
+        let Some(queued) = queued.find(|queued| &queued.invocation == invocation).cloned() else {
+            return false;
+        };
+        let mut event = queued.event;
+        event.sequence = self.session.last_sequence + 1;
+        self.push_by(queued.by, Body::Placed { invocation: queued.invocation, event });
+        true
     }
 
     /// The invocation is to end: bodies at work are awaited, everything else is closed.
@@ -71,6 +85,7 @@ impl Draft<'_> {
 
     /// Closes what is open of an invocation and ends it.
     pub(crate) fn end(&mut self, invocation: &InvocationId, how: Ending) {
+        while self.place(invocation) {}
         let open = |call: &&Call| &call.invocation == invocation && call.closed().is_none();
         let mut by_frame: BTreeMap<FrameId, Vec<CallId>> = BTreeMap::new();
         let mut calls: Vec<&Call> = self.session.calls.values().filter(open).collect();

@@ -133,7 +133,7 @@ pub enum Body {
         /// The answers as an event.
         event: Event,
     },
-    /// Move: a queued answer gets its place.
+    /// Move (of an invocation that is cancelled meanwhile: fact): a queued answer gets its place.
     Placed {
         /// Its invocation, which goes on.
         invocation: InvocationId,

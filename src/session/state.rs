@@ -301,6 +301,20 @@ impl Session {
         ready.map(|(id, _)| (open.id.clone(), id.clone())).collect()
     }
 
+    /// Whether an invocation can move by itself: it runs, or an answer to it waits for its place.
+    pub fn moves(&self, invocation: &InvocationId) -> bool {
+        self.running.as_ref() == Some(invocation)
+            || self.queued.iter().any(|queued| &queued.invocation == invocation)
+    }
+
+    /// The calls that have no outcome in the conversation yet: held ones, and those whose answer
+    /// waits for its place.
+    pub fn pending_calls(&self) -> BTreeSet<CallId> {
+        let held = self.calls.values().filter(|call| call.held().is_some());
+        let queued = self.queued.iter().flat_map(|queued| &queued.answers);
+        held.map(|call| &call.spec.id).chain(queued.map(|answer| &answer.call)).cloned().collect()
+    }
+
     /// Whether a driver has anything to do.
     pub fn can_move(&self) -> bool {
         let untold = |call: &Call| call.untold.is_some();

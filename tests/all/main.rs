@@ -1,5 +1,6 @@
 //! One binary of tests, by topic.
 
+mod cases;
 mod cli;
 mod main_job;
 mod ownership;
