@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 
-use crate::agent::{Agent, Agents, file};
+use crate::agent::{self as data, Agents, file};
 use crate::config::{Settings, StoreUrl};
 use crate::grpc;
 use crate::limits::Limits;
@@ -19,6 +19,10 @@ use crate::runner::{Cast, Registry, Runner};
 use crate::session::Refusal;
 use crate::store::{Clock, Store, memory::Memory, sqlite::Sqlite};
 use crate::tool::Tool;
+
+mod agent;
+
+pub use agent::Agent;
 
 /// Why a server did not start, or stopped.
 #[derive(Debug)]
@@ -52,8 +56,8 @@ impl From<Refusal> for Error {
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use countersign::app::Builder;
 ///
-/// let agents = countersign::agent::file::samples();
-/// let server = Builder::new().agent_file("sample.yaml", agents[0].1).memory().build().await?;
+/// let [(name, text), ..] = countersign::agent::file::samples() else { panic!("there is one") };
+/// let server = Builder::new().agent_file(name, text).sqlite("sessions.db").build().await?;
 /// server.serve("127.0.0.1:0".parse()?, std::future::pending()).await?;
 /// # Ok(())
 /// # }
@@ -61,6 +65,7 @@ impl From<Refusal> for Error {
 pub struct Builder {
     registry: Registry,
     agents: Agents,
+    written: Vec<Agent>,
     files: Vec<(std::path::PathBuf, String)>,
     store: Option<Arc<dyn Store>>,
     limits: Limits,
@@ -80,6 +85,7 @@ impl Builder {
         Self {
             registry: Registry::default(),
             agents: Agents::default(),
+            written: Vec::new(),
             files: Vec::new(),
             store: None,
             limits: Limits::default(),
@@ -88,23 +94,35 @@ impl Builder {
         }
     }
 
-    /// Registers a function that agents can call by its name.
+    /// Registers a function that agent files can name as a tool. Two of one name are a fault.
     pub fn tool(mut self, tool: impl Tool) -> Self {
-        self.registry.tool(tool);
-        self
-    }
-
-    /// Registers a model that agents can name.
-    pub fn model(mut self, name: &str, model: impl Model) -> Self {
-        self.registry.model(name, model);
-        self
-    }
-
-    /// Serves an agent; its name is the app's. Two of one name are a fault.
-    pub fn agent(mut self, agent: Agent) -> Self {
-        if let Some(before) = self.agents.insert(agent) {
-            self.faults.push(format!("agent {}: there are two of this name", before.name));
+        let declaration = tool.declaration();
+        let (name, faults) = (declaration.name.clone(), declaration.faults());
+        self.faults.extend(faults.iter().map(|fault| format!("function {name}: {fault}")));
+        if self.registry.tool(tool).is_some() {
+            self.faults.push(format!("function {name}: there are two of this name"));
         }
+        self
+    }
+
+    /// Registers a model that agents can name. Two of one name are a fault.
+    pub fn model(mut self, name: &str, model: impl Model) -> Self {
+        if self.registry.model(name, model).is_some() {
+            self.faults.push(format!("model {name}: there are two of this name"));
+        }
+        self
+    }
+
+    /// Serves an agent that is written in Rust; its name is the app's. Two of one name are a fault,
+    /// whether they are written in Rust or in a file.
+    pub fn agent(mut self, agent: Agent) -> Self {
+        self.written.push(agent);
+        self
+    }
+
+    /// Serves agents that were read before.
+    pub fn agents(mut self, agents: &Agents) -> Self {
+        agents.iter().for_each(|(_, agent)| self.insert(data::Agent::clone(agent)));
         self
     }
 
@@ -151,19 +169,18 @@ impl Builder {
 
     /// Checks everything and takes over what a former server left.
     pub async fn build(mut self) -> Result<Server, Error> {
+        for agent in std::mem::take(&mut self.written) {
+            match agent.read(&mut self.registry) {
+                Ok(agent) => self.insert(agent),
+                Err(faults) => self.faults.extend(faults),
+            }
+        }
         let names = self.registry.tool_names();
         let known = names.iter().filter_map(|name| self.registry.declaration(name));
         let known: Vec<_> = known.collect();
         if !self.files.is_empty() {
             match file::load(&self.files, &known) {
-                Ok(agents) => {
-                    for (_, agent) in agents.iter() {
-                        if self.agents.insert(Agent::clone(agent)).is_some() {
-                            let fault = format!("agent {}: there are two of this name", agent.name);
-                            self.faults.push(fault);
-                        }
-                    }
-                }
+                Ok(agents) => self = self.agents(&agents),
                 Err(faults) => self.faults.extend(faults.iter().map(ToString::to_string)),
             }
         }
@@ -185,6 +202,12 @@ impl Builder {
         }
         Ok(Server { runner, drain_timeout: self.drain_timeout })
     }
+
+    fn insert(&mut self, agent: data::Agent) {
+        if let Some(before) = self.agents.insert(agent) {
+            self.faults.push(format!("agent {}: there are two of this name", before.name));
+        }
+    }
 }
 
 /// A server, ready to serve.
@@ -205,11 +228,7 @@ impl Server {
                 }
             }
             Some(dir) => match file::load_dir(dir, &[]) {
-                Ok(agents) => {
-                    for (_, agent) in agents.iter() {
-                        builder = builder.agent(Agent::clone(agent));
-                    }
-                }
+                Ok(agents) => builder = builder.agents(&agents),
                 Err(faults) => builder.faults.extend(faults.iter().map(ToString::to_string)),
             },
         }

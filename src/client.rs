@@ -3,8 +3,8 @@
 //! [`Client`] is the generated clients on one lazy connection, and what every caller needs beside
 //! them: streams that go on by themselves where they broke off ([`Client::run`],
 //! [`Client::follow`], [`Client::invocations`]), answers that are repeated safely
-//! ([`Client::submit`]), and [`refusal`], which reads why something was refused. It knows nothing of
-//! terminals.
+//! ([`Client::submit`]), and [`refusal`], which reads why something was refused. [`message`],
+//! [`answer`] and [`answers`] are short words for what is sent most. It knows nothing of terminals.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -20,8 +20,10 @@ use crate::proto::v1::agent_service_client::AgentServiceClient;
 use crate::proto::v1::session_service_client::SessionServiceClient;
 
 mod follow;
+mod words;
 
 pub use follow::{Events, Invocations};
+pub use words::{answer, answers, continuation, message};
 
 /// Where a server listens if nothing else is said.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:50051";

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::script::Script;
 use super::{Agents, Declaration};
 use crate::session::json::Place;
 
@@ -70,6 +71,19 @@ pub fn load(files: &[(PathBuf, String)], registered: &[Declaration]) -> Result<A
         all.append(&mut faults.into_list());
     }
     if all.is_empty() { Ok(agents) } else { Err(all) }
+}
+
+/// Reads the rules of an agent that has these tools: the list that stands under `script` in an
+/// agent file. `name` is what faults call the text.
+pub fn script(
+    name: impl Into<PathBuf>,
+    text: &str,
+    tools: &[Declaration],
+) -> Result<Script, Vec<Fault>> {
+    let mut faults = Faults::new(name.into());
+    let script = yaml::read(text, &mut faults).map(|node| rules::read(&node, tools, &mut faults));
+    let faults = faults.into_list();
+    script.filter(|_| faults.is_empty()).ok_or(faults)
 }
 
 /// Reads all `*.yaml` and `*.yml` files of a directory, by name; those in directories below are

@@ -36,6 +36,23 @@ pub struct Agent {
     pub max_prompt_events: Option<u32>,
 }
 
+/// Names that begin so are for tools of the server itself (ADK's are named so).
+const RESERVED_PREFIX: &str = "adk_";
+
+/// Checks the name of a tool; the text tells the rule that it breaks.
+pub fn check_tool_name(name: &str) -> Result<(), String> {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !starts || !name.chars().all(plain) || name.len() > 64 {
+        let rule = "begin with a letter or `_` and hold only letters, digits, `_` and `-`, at most";
+        return Err(format!("`name` of a tool must {rule} 64"));
+    }
+    if name.starts_with(RESERVED_PREFIX) {
+        return Err(format!("names that begin with `{RESERVED_PREFIX}` are the server's own"));
+    }
+    Ok(())
+}
+
 /// Which model an agent speaks with.
 #[derive(Debug, Clone)]
 pub enum Model {
@@ -103,6 +120,22 @@ impl Agent {
 }
 
 impl Declaration {
+    /// Everything that is wrong with it, its schemas apart: the name, and words that only a
+    /// long-running tool has.
+    pub fn faults(&self) -> Vec<String> {
+        let behaviour = &self.behaviour;
+        let only_held = [
+            ("answers", behaviour.answers != Answers::Once),
+            ("final_when", !behaviour.final_when.is_empty()),
+            ("answer_schema", behaviour.answer_schema.is_some()),
+            ("expires_after", behaviour.expires_after.is_some()),
+            ("decisions", behaviour.decisions.is_some()),
+        ];
+        let idle = only_held.into_iter().filter(|(_, said)| *said && !behaviour.long_running);
+        let idle = idle.map(|(word, _)| format!("`{word}` is only for tools that are long-running"));
+        check_tool_name(&self.name).err().into_iter().chain(idle).collect()
+    }
+
     /// What the model is told of the tool (ADK 4.2: the note stands behind a blank line).
     pub fn told_description(&self) -> String {
         match (self.behaviour.long_running, self.description.is_empty()) {

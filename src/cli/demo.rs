@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use super::follow::{How, show, submit_command};
 use super::story::Story;
 use super::text::{clean_line, quote};
-use super::{Console, Failure, console, exit, run, submit};
-use crate::client::{Client, Events, refusal};
+use super::{Console, Failure, console, exit, submit};
+use crate::client::{Client, Events, continuation, message, refusal};
 use crate::proto::v1;
 use crate::proto::v1::event::Mark;
 use crate::proto::v1::part::Data;
@@ -147,7 +147,7 @@ impl Play<'_, '_> {
         let request = v1::RunAsyncRequest {
             app_name: APP.to_owned(),
             user_id: USER.to_owned(),
-            new_message: Some(run::message(words.to_owned())),
+            new_message: Some(message(words)),
             ..Default::default()
         };
         self.see(self.client.run(request), true).await
@@ -169,7 +169,7 @@ impl Play<'_, '_> {
     }
 
     async fn go_on(&mut self, reply: &v1::SubmitFunctionResponseResponse) -> Result<Seen, Failure> {
-        self.see(self.client.run(submit::continuation(reply)), false).await
+        self.see(self.client.run(continuation(reply)), false).await
     }
 
     async fn see(&mut self, mut events: Events, session: bool) -> Result<Seen, Failure> {

@@ -3,9 +3,8 @@
 use super::console::DEFAULT_USER;
 use super::follow::{How, follow};
 use super::{Console, Failure};
-use crate::client::Client;
+use crate::client::{Client, message};
 use crate::proto::v1;
-use crate::proto::v1::part::Data;
 use crate::proto::v1::run_config::{OnPause, StreamingMode};
 
 const AFTER_HELP: &str = "\
@@ -67,10 +66,4 @@ pub async fn run(console: &mut Console<'_>, client: &Client, args: Args) -> Resu
     };
     let how = How { json, session: true, ..How::default() };
     follow(console, client.run(request), how).await
-}
-
-/// What a user says.
-pub fn message(text: String) -> v1::Content {
-    let part = v1::Part { data: Some(Data::Text(text)), ..Default::default() };
-    v1::Content { role: "user".to_owned(), parts: vec![part] }
 }

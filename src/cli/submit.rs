@@ -3,11 +3,9 @@
 use super::follow::{How, follow};
 use super::text::{clean_line, quote};
 use super::{Console, Failure, common};
-use crate::client::Client;
+use crate::client::{Client, continuation};
 use crate::proto::v1;
 use crate::proto::v1::invocation::State;
-use crate::proto::v1::run_config::OnPause;
-use crate::proto::v1::submit_function_response_response::Outcome;
 
 /// Arguments of `submit`.
 #[derive(Debug, clap::Args)]
@@ -79,25 +77,6 @@ pub async fn run(console: &mut Console<'_>, client: &Client, args: Args) -> Resu
     }
     let how = How { json: args.as_json, leave_at_pause: true, ..How::default() };
     follow(console, client.run(continuation(&reply)), how).await
-}
-
-/// The request that follows what comes of an answer.
-pub fn continuation(reply: &v1::SubmitFunctionResponseResponse) -> v1::RunAsyncRequest {
-    let call = reply.call.clone().unwrap_or_default();
-    // A queued answer gets its turn later: until then its invocation may be paused.
-    let on_pause = match reply.outcome() {
-        Outcome::Queued => OnPause::Follow,
-        _ => OnPause::Detach,
-    };
-    v1::RunAsyncRequest {
-        app_name: call.app_name,
-        user_id: call.user_id,
-        session_id: call.session_id,
-        invocation_id: call.invocation_id,
-        after_sequence: reply.after_sequence,
-        run_config: Some(v1::RunConfig { on_pause: on_pause.into(), ..Default::default() }),
-        ..Default::default()
-    }
 }
 
 /// Tells what became of an answer.

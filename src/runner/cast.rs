@@ -14,18 +14,32 @@ use crate::tool::{Declared, Tool};
 #[derive(Default, Clone)]
 pub struct Registry {
     tools: BTreeMap<String, Arc<dyn Tool>>,
+    own: BTreeMap<AgentName, BTreeMap<String, Arc<dyn Tool>>>,
     models: BTreeMap<String, Arc<dyn Model>>,
 }
 
 impl Registry {
-    /// Adds a function; the one before of that name is replaced.
-    pub fn tool(&mut self, tool: impl Tool) {
-        self.tools.insert(tool.declaration().name.clone(), Arc::new(tool));
+    /// Adds a function that every agent can use; the one before of that name is given back.
+    pub fn tool(&mut self, tool: impl Tool) -> Option<Arc<dyn Tool>> {
+        self.tools.insert(tool.declaration().name.clone(), Arc::new(tool))
     }
 
-    /// Adds a model; the one before of that name is replaced.
-    pub fn model(&mut self, name: impl Into<String>, model: impl Model) {
-        self.models.insert(name.into(), Arc::new(model));
+    /// Adds an agent's own function, which no other agent sees; one of the same name that every
+    /// agent can use is hidden from it.
+    pub fn own(&mut self, agent: &AgentName, tool: Arc<dyn Tool>) {
+        let name = tool.declaration().name.clone();
+        self.own.entry(agent.clone()).or_default().insert(name, tool);
+    }
+
+    /// Adds a model; the one before of that name is given back.
+    pub fn model(&mut self, name: impl Into<String>, model: impl Model) -> Option<Arc<dyn Model>> {
+        self.models.insert(name.into(), Arc::new(model))
+    }
+
+    /// The function that an agent's tool runs.
+    fn body(&self, agent: &AgentName, tool: &str) -> Option<Arc<dyn Tool>> {
+        let own = self.own.get(agent).and_then(|tools| tools.get(tool));
+        own.or_else(|| self.tools.get(tool)).cloned()
     }
 
     /// What is known of a function.
@@ -111,7 +125,7 @@ fn role(agent: &Arc<Agent>, registry: &Registry, faults: &mut Vec<String>) -> Op
     };
     let mut tools = BTreeMap::new();
     for declaration in &agent.tools {
-        match part(declaration, registry) {
+        match part(name, declaration, registry) {
             Ok(part) => {
                 tools.insert(declaration.name.clone(), part);
             }
@@ -128,13 +142,15 @@ fn role(agent: &Arc<Agent>, registry: &Registry, faults: &mut Vec<String>) -> Op
     Some(Role { agent: agent.clone(), model, specs, tools })
 }
 
-fn part(declaration: &Declaration, registry: &Registry) -> Result<Part, String> {
+fn part(
+    agent: &AgentName,
+    declaration: &Declaration,
+    registry: &Registry,
+) -> Result<Part, String> {
     let parameters = Parameters::new(&declaration.parameters).map_err(|wrong| wrong.to_string())?;
     let body: Arc<dyn Tool> = match &declaration.body {
         Body::Function => registry
-            .tools
-            .get(&declaration.name)
-            .cloned()
+            .body(agent, &declaration.name)
             .ok_or("no function is registered under this name")?,
         Body::Object(_) | Body::Nothing => {
             Arc::new(Declared::new(declaration.clone()).ok_or("its body is not declared")?)

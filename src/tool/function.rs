@@ -24,6 +24,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -40,10 +41,11 @@ use crate::session::content::Object;
 type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 type Run = dyn Fn(Object, Context) -> Running + Send + Sync;
 
-/// A closure as a tool.
+/// A closure, or an async function, as a tool. A clone is the same function.
+#[derive(Clone)]
 pub struct Function {
     declaration: Declaration,
-    run: Box<Run>,
+    run: Arc<Run>,
 }
 
 impl Function {
@@ -79,7 +81,7 @@ impl Function {
         let description = description.into();
         let (behaviour, body) = (Behaviour::default(), Body::Function);
         let declaration = Declaration { name, description, parameters, behaviour, body };
-        Self { declaration, run: Box::new(run) }
+        Self { declaration, run: Arc::new(run) }
     }
 
     /// The outcome comes from outside; what the body returns is a placeholder, or nothing.
@@ -127,8 +129,16 @@ impl Function {
     }
 
     /// The call stands in the inbox as an approval; these objects are what its decisions send.
-    pub fn decisions(self, approve: Object, deny: Object) -> Self {
-        self.with(|behaviour| behaviour.decisions = Some(Decisions { approve, deny }))
+    ///
+    /// # Panics
+    /// If one of them is no JSON object.
+    pub fn decisions(self, approve: impl Into<Value>, deny: impl Into<Value>) -> Self {
+        let object = |value: Value| match value {
+            Value::Object(object) => object,
+            other => panic!("a decision must be an object, not {other}"),
+        };
+        let decisions = Decisions { approve: object(approve.into()), deny: object(deny.into()) };
+        self.with(|behaviour| behaviour.decisions = Some(decisions))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Behaviour)) -> Self {

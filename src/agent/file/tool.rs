@@ -8,7 +8,9 @@ use super::read::{self, Table};
 use super::yaml::{Kind, Node};
 use super::{Faults, near};
 use crate::agent::template;
-use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect};
+use crate::agent::{
+    Answers, Behaviour, Body, Decisions, Declaration, Effect, check_tool_name,
+};
 
 /// The keys of a tool.
 pub(super) const KEYS: &[&str] = &[
@@ -32,9 +34,6 @@ const LONG_RUNNING_KEYS: &[&str] =
 
 /// What an object that a tool returns may name beside the call's arguments.
 pub(super) const PLACES: &[&str] = &["call_id", "id", "invocation_id", "session_id", "user_id"];
-
-/// Names that begin so are for tools of the server itself (ADK's are named so).
-const RESERVED_PREFIX: &str = "adk_";
 
 /// Reads the list of tools. A tool whose name can be read is in the result even if it has faults.
 pub(super) fn read_all(
@@ -73,8 +72,10 @@ fn read_tool(node: &Node, registered: &[Declaration], faults: &mut Faults) -> Op
     let table = Table::open(node, "a tool", KEYS, faults)?;
     let name_node = table.need("name", faults);
     let name = name_node.and_then(|node| read::text(node, "name", faults)).unwrap_or_default();
-    if let (Some(node), false) = (name_node, name.is_empty()) {
-        check_name(node, name, faults);
+    if let (Some(node), false) = (name_node, name.is_empty())
+        && let Err(fault) = check_tool_name(name)
+    {
+        faults.add(node.at, fault);
     }
     let returns = table.get("returns");
     let function = registered.iter().find(|function| function.name == name);
@@ -115,18 +116,6 @@ fn read_tool(node: &Node, registered: &[Declaration], faults: &mut Faults) -> Op
         tool.body = read_body(node, &tool, faults);
     }
     (!name.is_empty()).then_some(tool)
-}
-
-fn check_name(node: &Node, name: &str, faults: &mut Faults) {
-    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !starts || !name.chars().all(plain) || name.len() > 64 {
-        let rule = "begin with a letter or `_` and hold only letters, digits, `_` and `-`, at most";
-        faults.add(node.at, format!("`name` of a tool must {rule} 64"));
-    } else if name.starts_with(RESERVED_PREFIX) {
-        let message = format!("names that begin with `{RESERVED_PREFIX}` are the server's own");
-        faults.add(node.at, message);
-    }
 }
 
 fn read_parameters(node: &Node, faults: &mut Faults) -> Option<Value> {
