@@ -69,6 +69,10 @@ pub struct InvocationView {
     pub create_time: u64,
     /// When its state changed last, in microseconds since 1970.
     pub update_time: u64,
+    /// Position of the record that began it.
+    pub began_at: u64,
+    /// Position of its last pause, or of its end; 0 if it never came to a rest.
+    pub rested_at: u64,
     /// What its model calls cost.
     pub usage: Usage,
     /// Of a failed one: UPPER_SNAKE.
@@ -87,6 +91,8 @@ pub fn view(session: &Session, open: &Invocation) -> InvocationView {
         held: session.held_calls(&open.id).into_iter().cloned().collect(),
         create_time: open.create_time,
         update_time: open.update_time,
+        began_at: open.began_at,
+        rested_at: open.rested_at,
         usage: open.usage,
         error_code: String::new(),
         error_message: String::new(),

@@ -109,11 +109,13 @@ impl Live {
     pub fn after(&self, position: u64) -> Option<Vec<Placed>> {
         let tail = lock(&self.tail);
         let first = tail.records.front()?.0;
-        if position + 1 < first || tail.gone {
+        if position + 1 < first {
             return None;
         }
         let skip = usize::try_from(position + 1 - first).ok()?;
-        Some(tail.records.iter().skip(skip).cloned().collect())
+        let records: Vec<Placed> = tail.records.iter().skip(skip).cloned().collect();
+        // A log is told to its end before it is told that it is gone.
+        (!tail.gone || !records.is_empty()).then_some(records)
     }
 
     /// Changes whenever the log grows, or is deleted.

@@ -8,8 +8,9 @@ use super::drive::Driven;
 use super::submit::{Given, Submission};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
 use super::{Inner, Runner, index, mint, refuse_store};
+use crate::session::Session;
 use crate::session::content::{Content, Object};
-use crate::session::decide::{Incoming, Incomings, Start, check_keys};
+use crate::session::decide::{Answered, Incoming, Incomings, Start, check_keys};
 use crate::session::draft::Draft;
 use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, SessionUid, UserId};
 use crate::session::record::{Body, RunConfig};
@@ -54,8 +55,11 @@ pub struct Started {
     pub after: u64,
     /// The sequence of the last event up to there.
     pub sequence: u64,
-    /// Pauses up to this position are past.
+    /// Pauses up to this position are past; what ends the stream stands behind it.
     pub pauses_after: u64,
+    /// The caller has the events up to this sequence.
+    #[serde(default)]
+    pub seen: u64,
     /// The request had been carried out before.
     pub replayed: bool,
 }
@@ -67,7 +71,7 @@ impl Runner {
         let inner = self.inner.clone();
         self.detached(async move {
             if let Some(seen) = inner.seen::<Started>(&caller, "RunAsync").await? {
-                return Ok(replayed(seen));
+                return inner.replayed(seen).await;
             }
             let answers = run.message.as_ref().is_some_and(|m| m.responses().next().is_some());
             let begun = match (&run.message, answers) {
@@ -82,27 +86,53 @@ impl Runner {
     }
 }
 
-fn replayed(started: Started) -> Started {
-    Started { replayed: true, ..started }
+/// Refuses a cursor that no event of the session has.
+pub(super) fn check_cursor(after_sequence: u64, last_sequence: u64) -> Result<(), Refusal> {
+    if after_sequence > last_sequence {
+        return Err(Refusal::field("after_sequence", "is beyond the session's last event"));
+    }
+    Ok(())
 }
 
 impl Inner {
-    /// Follows from behind an event that the caller has already, if that is later.
+    /// What an earlier request with the same mark began, as it is to be followed now.
+    async fn replayed(&self, started: Started) -> Result<Started, Refusal> {
+        let session = self.session(&started.uid).await?.ok_or_else(gone)?;
+        let pauses_after = self.past(&session, &started.invocation).await?;
+        Ok(Started { replayed: true, pauses_after, ..started })
+    }
+
+    /// The position up to which the pauses of an invocation are past: the one that it is in is not,
+    /// nor is its end.
+    pub(super) async fn past(
+        &self,
+        session: &Session,
+        invocation: &InvocationId,
+    ) -> Result<u64, Refusal> {
+        let rested_at = match session.invocations.get(invocation) {
+            Some(_) if session.moves(invocation) => return Ok(session.head),
+            Some(open) => open.rested_at,
+            None => self.invocation(invocation).await?.rested_at,
+        };
+        Ok(rested_at.saturating_sub(1))
+    }
+
+    /// Follows from behind an event that the caller has already, if that is later; but what ends the
+    /// stream is told however far that event is behind it.
     async fn skip_to(&self, mut started: Started, sequence: u64) -> Result<Started, Refusal> {
         if sequence == 0 {
             return Ok(started);
         }
         let last = store::Events::After(sequence - 1);
         let row = self.store.events(&started.uid, last, 1).await.map_err(refuse_store)?;
-        match row.first() {
-            Some(row) if row.sequence == sequence => {
-                if row.position > started.after {
-                    (started.after, started.sequence) = (row.position, sequence);
-                }
-                Ok(started)
-            }
-            _ => Err(Refusal::field("after_sequence", "is beyond the session's last event")),
+        let row = row.first().filter(|row| row.sequence == sequence);
+        let position = row.ok_or_else(gone)?.position;
+        if position > started.after {
+            started.after = position.min(started.pauses_after).max(started.after);
+            started.sequence = sequence;
+            started.seen = sequence;
         }
+        Ok(started)
     }
 
     /// The uid of a session by its names.
@@ -128,15 +158,17 @@ impl Inner {
         }
         let uid = self.find_session(&view.session).await?;
         let session = self.session(&uid).await?.ok_or_else(gone)?;
-        let open = session.invocations.get(id);
-        // A pause that it has left behind is past; the one it is in ends the stream.
-        let pauses_after = match open {
-            Some(open) if session.running.as_ref() != Some(id) => open.paused_at.saturating_sub(1),
-            _ => session.head,
-        };
-        let after = open.map_or(0, |open| open.began_at.saturating_sub(1));
-        let (key, invocation) = (view.session, id.clone());
-        Ok(Started { uid, key, invocation, after, sequence: 0, pauses_after, replayed: false })
+        check_cursor(run.after_sequence, session.last_sequence)?;
+        Ok(Started {
+            uid,
+            key: view.session,
+            invocation: id.clone(),
+            after: view.began_at.saturating_sub(1),
+            sequence: 0,
+            pauses_after: self.past(&session, id).await?,
+            seen: 0,
+            replayed: false,
+        })
     }
 
     async fn run_message(
@@ -169,7 +201,9 @@ impl Inner {
             message: run.message.expect("a message was seen"),
             state_delta: run.state_delta,
         };
+        let after_sequence = run.after_sequence;
         let Some(id) = run.session else {
+            check_cursor(after_sequence, 0)?;
             return self.run_in_new_session(caller, run.app, run.user, start).await;
         };
         let key = SessionKey { app: run.app, user: run.user, id };
@@ -177,6 +211,7 @@ impl Inner {
         let done = self
             .decide(&uid, &caller.principal, |draft| {
                 let after = draft.session.head;
+                check_cursor(after_sequence, draft.session.last_sequence)?;
                 draft.start(start.clone())?;
                 let started = started(draft, after);
                 let request = write::request(caller, "RunAsync", &started);
@@ -187,7 +222,7 @@ impl Inner {
             Outcome::Done(started) => Ok(started),
             Outcome::Seen(recorded) => {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
-                write::outcome_of(&recorded, mark).map(replayed)
+                self.replayed(write::outcome_of(&recorded, mark)?).await
             }
         }
     }
@@ -223,7 +258,7 @@ impl Inner {
             }
             Written::Seen(recorded) => {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
-                write::outcome_of(&recorded, mark).map(replayed)
+                self.replayed(write::outcome_of(&recorded, mark)?).await
             }
             Written::Conflict | Written::Exists => {
                 Err(Refusal::new(Reason::SessionExists, "the new session is there already"))
@@ -255,6 +290,7 @@ impl Inner {
             app: Some(run.app.clone()),
             user: Some(run.user.clone()),
             session: run.session.clone(),
+            after_sequence: run.after_sequence,
             answers: Incomings {
                 answers: answers.collect(),
                 invocation: run.invocation.clone(),
@@ -265,17 +301,27 @@ impl Inner {
             },
         };
         let given = self.give(caller, "RunAsync", &submission).await?;
-        Ok(match given {
-            Given::Now(submitted) => Started {
-                uid: submitted.uid,
-                key: submitted.key,
-                invocation: submitted.invocation,
-                after: submitted.position,
-                sequence: submitted.after_sequence,
-                pauses_after: submitted.position,
-                replayed: false,
-            },
-            Given::Before(started) => replayed(started),
+        let submitted = match given {
+            Given::Now(submitted) => submitted,
+            Given::Before(started) => return self.replayed(started).await,
+        };
+        let pauses_after = match submitted.outcome {
+            // What came of the answer before is shown, but no pause that is over.
+            Answered::Duplicate => {
+                let session = self.session(&submitted.uid).await?.ok_or_else(gone)?;
+                self.past(&session, &submitted.invocation).await?
+            }
+            Answered::Applied | Answered::Queued | Answered::Progress => submitted.position,
+        };
+        Ok(Started {
+            uid: submitted.uid,
+            key: submitted.key,
+            invocation: submitted.invocation,
+            after: submitted.position,
+            sequence: submitted.after_sequence,
+            pauses_after,
+            seen: 0,
+            replayed: false,
         })
     }
 }
@@ -291,6 +337,7 @@ fn started(draft: &Draft<'_>, before: u64) -> Started {
         after,
         sequence: draft.session.last_sequence,
         pauses_after: after,
+        seen: 0,
         replayed: false,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::index::{self, InvocationView};
-use super::run::{Started, gone};
+use super::run::{Started, check_cursor, gone};
 use super::write::{self, Caller, Decided, Outcome};
 use super::{Inner, Runner, refuse_store};
 use crate::session::Session;
@@ -26,6 +26,8 @@ pub struct Submission {
     pub user: Option<UserId>,
     /// The session that they must be in.
     pub session: Option<SessionId>,
+    /// The last event that the caller has, which must exist; 0: none.
+    pub after_sequence: u64,
     /// The answers.
     pub answers: Incomings,
 }
@@ -183,9 +185,9 @@ impl Inner {
                     if stale {
                         return Ok(Decided::new(None));
                     }
-                    let before = draft.session.head;
+                    check_cursor(submission.after_sequence, draft.session.last_sequence)?;
                     let outcome = draft.answer(&past, &submission.answers, &check_answer)?;
-                    let kept = kept(&draft.session, &past, submission, outcome, before);
+                    let kept = kept(&draft.session, &past, submission, outcome);
                     let request = if draft.records.is_empty() {
                         None
                     } else if method == "RunAsync" {
@@ -199,6 +201,7 @@ impl Inner {
             let (outcome, session) = done.ok_or_else(gone)?;
             match outcome {
                 Outcome::Done(Some(kept)) => {
+                    let kept = self.placed(submission, kept, &past, &session).await?;
                     let submitted = self.submitted(submission, kept, &session).await?;
                     return Ok(Given::Now(Box::new(submitted)));
                 }
@@ -215,6 +218,30 @@ impl Inner {
             }
         }
         Err(Refusal::new(Reason::Overloaded, "others changed the call all the time; try again"))
+    }
+
+    /// A repeat of an answer is followed from where that answer stands.
+    async fn placed(
+        &self,
+        submission: &Submission,
+        mut kept: Kept,
+        past: &[Call],
+        session: &Session,
+    ) -> Result<Kept, Refusal> {
+        let first = &submission.answers.answers.first().expect("answers were seen").call;
+        let call = find(session, past, first).filter(|_| matches!(kept.outcome, Kind::Duplicate));
+        let Some(call) = call else { return Ok(kept) };
+        if let Some(closing) = call.closed() {
+            kept.started.after = closing.position.max(call.told_at);
+        }
+        let before = kept.started.after.saturating_sub(1);
+        let rows = self.store.read(&session.uid, before, 1).await.map_err(refuse_store)?;
+        // One that is queued has no place yet.
+        if let Some(row) = rows.first().filter(|row| row.sequence > 0) {
+            (kept.sequence, kept.after_sequence) = (row.sequence, row.sequence);
+            kept.started.sequence = row.sequence;
+        }
+        Ok(kept)
     }
 
     async fn submitted_before(
@@ -257,22 +284,12 @@ impl Inner {
     }
 }
 
-fn kept(
-    session: &Session,
-    past: &[Call],
-    submission: &Submission,
-    outcome: Answered,
-    before: u64,
-) -> Kept {
+fn kept(session: &Session, past: &[Call], submission: &Submission, outcome: Answered) -> Kept {
     let first = &submission.answers.answers.first().expect("answers were seen").call;
     let call = find(session, past, first).expect("an answered call was found");
     let told = matches!(outcome, Answered::Applied | Answered::Progress);
     let sequence = if told { session.last_sequence } else { 0 };
-    // A repeat of an answer is followed from where that answer stands.
-    let position = match outcome {
-        Answered::Duplicate => call.closed().map_or(before, |closing| closing.position),
-        _ => session.head,
-    };
+    let position = session.head;
     Kept {
         outcome: outcome.into(),
         sequence,
@@ -284,6 +301,7 @@ fn kept(
             after: position,
             sequence: session.last_sequence,
             pauses_after: position,
+            seen: 0,
             replayed: false,
         },
     }

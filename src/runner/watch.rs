@@ -45,6 +45,8 @@ pub struct Follow {
     position: u64,
     pauses_after: u64,
     last_sequence: u64,
+    /// Events up to this sequence are not shown.
+    seen: u64,
     caught_up: bool,
     buffer: VecDeque<Placed>,
     /// The reply whose whole text was seen last: pieces of it that come late are dropped.
@@ -57,10 +59,10 @@ pub struct Follow {
 impl Runner {
     /// Follows what `run` gave.
     pub fn follow(&self, started: &Started) -> Follow {
-        let Started { uid, invocation, after, sequence, pauses_after, .. } = started;
+        let Started { uid, invocation, after, sequence, pauses_after, seen, .. } = started;
         let followed = Some(invocation.clone());
         let mut follow = Follow::new(&self.inner, uid, followed, *after, *pauses_after);
-        follow.last_sequence = *sequence;
+        (follow.last_sequence, follow.seen) = (*sequence, *seen);
         follow
     }
 
@@ -79,19 +81,23 @@ impl Runner {
             return Err(Refusal::new(Reason::CursorInvalid, message)
                 .with("last_sequence", session.last_sequence));
         }
-        if let Some(id) = &invocation
-            && inner.invocation(id).await?.session != *key
-        {
-            return Err(Refusal::new(Reason::InvocationNotFound, "there is no such invocation"));
+        // The end of the invocation is told however far the cursor is behind it.
+        let mut latest = u64::MAX;
+        if let Some(id) = &invocation {
+            if inner.invocation(id).await?.session != *key {
+                let message = "there is no such invocation";
+                return Err(Refusal::new(Reason::InvocationNotFound, message));
+            }
+            latest = inner.past(&session, id).await?;
         }
         let mut after = 0;
         if after_sequence > 0 {
             let which = store::Events::After(after_sequence - 1);
             let row = inner.store.events(&uid, which, 1).await.map_err(refuse_store)?;
-            after = row.first().map_or(0, |row| row.position);
+            after = row.first().map_or(0, |row| row.position).min(latest);
         }
         let mut follow = Follow::new(inner, &uid, invocation, after, u64::MAX);
-        follow.last_sequence = after_sequence;
+        (follow.last_sequence, follow.seen) = (after_sequence, after_sequence);
         Ok(follow)
     }
 }
@@ -112,6 +118,7 @@ impl Follow {
             position,
             pauses_after,
             last_sequence: 0,
+            seen: 0,
             caught_up: false,
             buffer: VecDeque::new(),
             whole: None,
@@ -179,7 +186,9 @@ impl Follow {
         if rows.is_empty() && self.position > 0 {
             let there = self.inner.session(&self.uid).await?;
             if there.is_none_or(|session| session.head < self.position) {
-                return Err(gone());
+                // What was appended right before it was deleted may have come meanwhile.
+                self.buffer.extend(self.live.after(self.position).unwrap_or_default());
+                return if self.buffer.is_empty() { Err(gone()) } else { Ok(true) };
             }
         }
         Ok(!rows.is_empty())
@@ -188,7 +197,10 @@ impl Follow {
     async fn item(&mut self, position: u64, record: &Arc<Record>) -> Result<Option<Item>, Refusal> {
         self.position = position;
         if let Some(event) = record.body.event() {
-            self.last_sequence = event.sequence;
+            self.last_sequence = event.sequence.max(self.last_sequence);
+            if event.sequence <= self.seen {
+                return Ok(None);
+            }
             if self.invocation.as_ref().is_some_and(|id| id != &event.invocation_id) {
                 return Ok(None);
             }

@@ -60,8 +60,8 @@ pub struct Invocation {
     pub update_time: u64,
     /// Position of the record that began it.
     pub began_at: u64,
-    /// Position of its last pause; 0 if it never paused.
-    pub paused_at: u64,
+    /// Position of its last pause, or of its end; 0 if it never came to a rest.
+    pub rested_at: u64,
     /// Model calls since it began or went on.
     pub llm_calls: u32,
     /// What its model calls cost.
@@ -258,7 +258,7 @@ impl Session {
             }
             Body::Paused { invocation, held: _ } => {
                 if let Some(open) = self.invocations.get_mut(invocation) {
-                    open.paused_at = self.head;
+                    open.rested_at = self.head;
                     open.update_time = record.time;
                     open.llm_calls = 0;
                 }
@@ -337,7 +337,7 @@ impl Session {
             create_time: record.time,
             update_time: record.time,
             began_at: self.head,
-            paused_at: 0,
+            rested_at: 0,
             llm_calls: 0,
             usage: Usage::default(),
             temp: Object::new(),
@@ -533,6 +533,7 @@ impl Session {
         self.queued.retain(|queued| &queued.invocation != id);
         let mut over = self.invocations.remove(id)?;
         over.update_time = record.time;
+        over.rested_at = self.head;
         over.ended = Some(how.clone());
         let (gone, kept) = std::mem::take(&mut self.calls)
             .into_iter()

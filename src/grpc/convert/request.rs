@@ -184,6 +184,7 @@ pub(crate) fn submit(
         app,
         user,
         session,
+        after_sequence: 0,
         answers: Incomings {
             answers: vec![Incoming {
                 call: answer.id,

@@ -121,6 +121,8 @@ pub(crate) fn invocation_to_pb(view: &InvocationView) -> pb::Invocation {
         held,
         create_time,
         update_time,
+        began_at: _,
+        rested_at: _,
         usage,
         error_code,
         error_message,
