@@ -101,7 +101,7 @@ impl Inner {
                 }
                 Ok(started)
             }
-            _ => Err(Refusal::field("after_sequence", "is beyond the session's last event")),
+            _ => Err(beyond()),
         }
     }
 
@@ -169,7 +169,11 @@ impl Inner {
             message: run.message.expect("a message was seen"),
             state_delta: run.state_delta,
         };
+        let after_sequence = run.after_sequence;
         let Some(id) = run.session else {
+            if after_sequence > 0 {
+                return Err(beyond());
+            }
             return self.run_in_new_session(caller, run.app, run.user, start).await;
         };
         let key = SessionKey { app: run.app, user: run.user, id };
@@ -177,6 +181,9 @@ impl Inner {
         let done = self
             .decide(&uid, &caller.principal, |draft| {
                 let after = draft.session.head;
+                if after_sequence > draft.session.last_sequence {
+                    return Err(beyond());
+                }
                 draft.start(start.clone())?;
                 let started = started(draft, after);
                 let request = write::request(caller, "RunAsync", &started);
@@ -264,7 +271,7 @@ impl Inner {
                 state_delta: run.state_delta.clone(),
             },
         };
-        let given = self.give(caller, "RunAsync", &submission).await?;
+        let given = self.give(caller, "RunAsync", &submission, run.after_sequence).await?;
         Ok(match given {
             Given::Now(submitted) => Started {
                 uid: submitted.uid,
@@ -293,6 +300,11 @@ fn started(draft: &Draft<'_>, before: u64) -> Started {
         pauses_after: after,
         replayed: false,
     }
+}
+
+/// A cursor of RunAsync that no event has yet.
+pub(super) fn beyond() -> Refusal {
+    Refusal::field("after_sequence", "is beyond the session's last event")
 }
 
 /// No app of that name can be run.

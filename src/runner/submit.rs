@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::index::{self, InvocationView};
-use super::run::{Started, gone};
+use super::run::{Started, beyond, gone};
 use super::write::{self, Caller, Decided, Outcome};
 use super::{Inner, Runner, refuse_store};
 use crate::session::Session;
@@ -113,7 +113,7 @@ impl Runner {
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
                 return inner.submitted_before(&submission, kept).await;
             }
-            match inner.give(&caller, method, &submission).await? {
+            match inner.give(&caller, method, &submission, 0).await? {
                 Given::Now(submitted) => Ok(*submitted),
                 Given::Before(_) => {
                     let kept = inner.seen::<Kept>(&caller, method).await?.ok_or_else(gone)?;
@@ -164,12 +164,14 @@ impl Inner {
         Ok((home, calls))
     }
 
-    /// Delivers answers.
+    /// Delivers answers. `after_sequence` is where their caller wants to follow from: an event that
+    /// is there already.
     pub(super) async fn give(
         self: &Arc<Self>,
         caller: &Caller,
         method: &str,
         submission: &Submission,
+        after_sequence: u64,
     ) -> Result<Given, Refusal> {
         for _ in 0..self.limits.conflicts {
             let (uid, past) = self.calls(submission).await?;
@@ -183,8 +185,11 @@ impl Inner {
                     if stale {
                         return Ok(Decided::new(None));
                     }
-                    let before = draft.session.head;
+                    let (before, last) = (draft.session.head, draft.session.last_sequence);
                     let outcome = draft.answer(&past, &submission.answers, &check_answer)?;
+                    if after_sequence > last {
+                        return Err(beyond());
+                    }
                     let kept = kept(&draft.session, &past, submission, outcome, before);
                     let request = if draft.records.is_empty() {
                         None
