@@ -1,6 +1,9 @@
 //! One binary of tests, by topic.
 
 mod cli;
+mod leaving;
 mod main_job;
 mod ownership;
+mod requests;
 mod support;
+mod wire;
