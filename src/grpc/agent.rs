@@ -64,8 +64,8 @@ impl AgentService for Agents {
         &self,
         request: Request<pb::GetInvocationRequest>,
     ) -> Result<Response<pb::Invocation>, Status> {
-        let pb::GetInvocationRequest { app_name, user_id, session_id, invocation_id } =
-            request.into_inner();
+        let message = check_size(request.into_inner(), self.runner.limits())?;
+        let pb::GetInvocationRequest { app_name, user_id, session_id, invocation_id } = message;
         let names = (app_name, user_id, session_id);
         let (find, _) = request::find(names, invocation_id, "").map_err(status)?;
         let view = self.runner.find_invocation(&find).await.map_err(status)?;
@@ -76,6 +76,7 @@ impl AgentService for Agents {
         &self,
         request: Request<pb::ListInvocationsRequest>,
     ) -> Result<Response<pb::ListInvocationsResponse>, Status> {
+        let message = check_size(request.into_inner(), self.runner.limits())?;
         let pb::ListInvocationsRequest {
             app_name,
             user_id,
@@ -83,13 +84,13 @@ impl AgentService for Agents {
             states,
             page_size,
             page_token,
-        } = request.into_inner();
+        } = message;
         let print = fingerprint("ListInvocations", [&app_name, &user_id, &session_id], &states);
         let mut faults = super::convert::Faults::new();
-        let filter = request::read_filter((app_name, user_id, session_id), states, &mut faults);
-        let filter = faults.finish(Some(filter)).map_err(status)?;
         let limits = self.runner.limits();
-        let size = page::size(page_size, limits.page_entries).map_err(status)?;
+        let filter = request::read_filter((app_name, user_id, session_id), states, &mut faults);
+        let size = page::size(page_size, limits.page_entries, &mut faults);
+        let filter = faults.finish(Some(filter)).map_err(status)?;
         let after = page::read_token("page_token", &page_token, &print).map_err(status)?;
         let page = self.runner.list_invocations(&filter, after, size).await.map_err(status)?;
         let mut invocations: Vec<_> = page.items.iter().map(invocation_to_pb).collect();
@@ -110,8 +111,8 @@ impl AgentService for Agents {
         &self,
         request: Request<pb::WatchInvocationsRequest>,
     ) -> Result<Response<Self::WatchInvocationsStream>, Status> {
-        let pb::WatchInvocationsRequest { app_name, user_id, session_id, states, cursor } =
-            request.into_inner();
+        let message = check_size(request.into_inner(), self.runner.limits())?;
+        let pb::WatchInvocationsRequest { app_name, user_id, session_id, states, cursor } = message;
         let print = fingerprint("WatchInvocations", [&app_name, &user_id, &session_id], &states);
         let mut faults = super::convert::Faults::new();
         let filter = request::read_filter((app_name, user_id, session_id), states, &mut faults);
@@ -147,9 +148,12 @@ impl AgentService for Agents {
         &self,
         request: Request<pb::ListAgentsRequest>,
     ) -> Result<Response<pb::ListAgentsResponse>, Status> {
-        let pb::ListAgentsRequest { page_size, page_token } = request.into_inner();
+        let message = check_size(request.into_inner(), self.runner.limits())?;
+        let pb::ListAgentsRequest { page_size, page_token } = message;
         let limits = self.runner.limits();
-        let size = page::size(page_size, limits.page_entries).map_err(status)?;
+        let mut faults = super::convert::Faults::new();
+        let size = page::size(page_size, limits.page_entries, &mut faults);
+        let size = faults.finish(Some(size)).map_err(status)?;
         let print = page::fingerprint(&["ListAgents"]);
         let after: Option<String> =
             page::read_token("page_token", &page_token, &print).map_err(status)?;
@@ -171,7 +175,8 @@ impl AgentService for Agents {
         &self,
         request: Request<pb::GetAgentRequest>,
     ) -> Result<Response<pb::Agent>, Status> {
-        let pb::GetAgentRequest { name } = request.into_inner();
+        let message = check_size(request.into_inner(), self.runner.limits())?;
+        let pb::GetAgentRequest { name } = message;
         let app = AppName::parse(name)
             .map_err(|wrong| status(Refusal::field("name", wrong.to_string())))?;
         let role = self.runner.cast().app(&app);

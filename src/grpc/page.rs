@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::convert::Faults;
 use crate::session::refusal::{Reason, Refusal};
 
 /// Entries of a page unless the caller says otherwise.
@@ -62,11 +63,14 @@ fn invalid(field: &str, rule: &str) -> Refusal {
 }
 
 /// How many entries a page is to have (AIP-158: more than the most is the most).
-pub(crate) fn size(page_size: i32, most: usize) -> Result<usize, Refusal> {
+pub(crate) fn size(page_size: i32, most: usize, faults: &mut Faults) -> usize {
     match usize::try_from(page_size) {
-        Ok(0) => Ok(DEFAULT_ENTRIES.min(most)),
-        Ok(size) => Ok(size.min(most)),
-        Err(_) => Err(Refusal::field("page_size", "must not be negative")),
+        Ok(0) => DEFAULT_ENTRIES.min(most),
+        Ok(size) => size.min(most),
+        Err(_) => {
+            faults.add("page_size", "must not be negative");
+            0
+        }
     }
 }
 

@@ -43,7 +43,8 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::GetSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        let pb::GetSessionRequest { app_name, user_id, session_id } = request.into_inner();
+        let message = check_size(request.into_inner(), self.runner.limits())?;
+        let pb::GetSessionRequest { app_name, user_id, session_id } = message;
         let key = request::key(app_name, user_id, session_id).map_err(status)?;
         let view = self.runner.get_session(&key).await.map_err(status)?;
         Ok(Response::new(session_to_pb(&view)))
@@ -53,15 +54,15 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::ListSessionsRequest>,
     ) -> Result<Response<pb::ListSessionsResponse>, Status> {
-        let pb::ListSessionsRequest { app_name, user_id, page_size, page_token } =
-            request.into_inner();
+        let message = check_size(request.into_inner(), self.runner.limits())?;
+        let pb::ListSessionsRequest { app_name, user_id, page_size, page_token } = message;
         let print = page::fingerprint(&["ListSessions", &app_name, &user_id]);
         let mut faults = Faults::new();
         let app = faults.optional_id("app_name", app_name, AppName::parse);
         let user = faults.optional_id("user_id", user_id, UserId::parse);
-        faults.finish(Some(())).map_err(status)?;
         let limits = self.runner.limits();
-        let size = page::size(page_size, limits.page_entries).map_err(status)?;
+        let size = page::size(page_size, limits.page_entries, &mut faults);
+        faults.finish(Some(())).map_err(status)?;
         let after = page::read_token("page_token", &page_token, &print).map_err(status)?;
         let page = self.runner.list_sessions(app.as_ref(), user.as_ref(), after, size).await;
         let page = page.map_err(status)?;
@@ -107,6 +108,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::ListEventsRequest>,
     ) -> Result<Response<pb::ListEventsResponse>, Status> {
+        let message = check_size(request.into_inner(), self.runner.limits())?;
         let pb::ListEventsRequest {
             app_name,
             user_id,
@@ -115,7 +117,7 @@ impl SessionService for Sessions {
             page_token,
             num_recent_events,
             after_time,
-        } = request.into_inner();
+        } = message;
         let recent = format!("{num_recent_events:?} {after_time:?}");
         let print = page::fingerprint(&["ListEvents", &app_name, &user_id, &session_id, &recent]);
         let mut faults = Faults::new();
@@ -129,9 +131,9 @@ impl SessionService for Sessions {
             }
             micros
         });
-        let key = faults.finish(key).map_err(status)?;
         let limits = self.runner.limits();
-        let size = page::size(page_size, limits.page_entries).map_err(status)?;
+        let size = page::size(page_size, limits.page_entries, &mut faults);
+        let key = faults.finish(key).map_err(status)?;
         let token: Option<u64> =
             page::read_token("page_token", &page_token, &print).map_err(status)?;
         let last = self.runner.get_session(&key).await.map_err(status)?.session.last_sequence;
@@ -169,13 +171,14 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::WatchSessionRequest>,
     ) -> Result<Response<Self::WatchSessionStream>, Status> {
+        let message = check_size(request.into_inner(), self.runner.limits())?;
         let pb::WatchSessionRequest {
             app_name,
             user_id,
             session_id,
             after_sequence,
             invocation_id,
-        } = request.into_inner();
+        } = message;
         let mut faults = Faults::new();
         let key = request::read_key(app_name, user_id, session_id, &mut faults);
         let invocation = faults.optional_id("invocation_id", invocation_id, InvocationId::parse);

@@ -16,8 +16,15 @@ const DOMAIN: &str = "countersign";
 /// proxies allow 8 KiB only.
 const MAX_VIOLATIONS: usize = 20;
 
-/// Longest message, in characters, for the same reason.
+/// Most bytes of all wrong fields that are listed, for the same reason; the first always is.
+const MAX_VIOLATION_BYTES: usize = 3000;
+
+/// Longest message, in bytes as it is sent: all but printable ASCII takes three for one.
 const MAX_MESSAGE: usize = 1000;
+
+/// Longest path of a field, and longest value of a detail, in bytes. Paths have keys of callers in
+/// them, which may be long.
+const MAX_TEXT: usize = 300;
 
 /// When a request that could not be carried out now may be made again.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -55,20 +62,43 @@ fn code(reason: Reason) -> Code {
 
 /// A refusal for the wire.
 pub(crate) fn status(refusal: Refusal) -> Status {
-    let Refusal { reason, mut message, details: metadata, violations } = refusal;
-    if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {
-        message.truncate(end);
-        message.push_str(" ...");
-    }
-    let metadata: HashMap<_, _> = metadata.into_iter().collect();
+    let Refusal { reason, message, details: metadata, violations } = refusal;
+    let sent = |c: char| if c == ' ' || c.is_ascii_graphic() { 1 } else { 3 * c.len_utf8() };
+    let message = cut(message, MAX_MESSAGE, sent);
+    let metadata: HashMap<_, _> = metadata
+        .into_iter()
+        .map(|(name, value)| (name, cut(value, MAX_TEXT, char::len_utf8)))
+        .collect();
     let mut details = ErrorDetails::with_error_info(reason.as_str(), DOMAIN, metadata);
-    for Violation { field, rule } in violations.into_iter().take(MAX_VIOLATIONS) {
+    let mut room = MAX_VIOLATION_BYTES;
+    for (n, Violation { field, rule }) in violations.into_iter().take(MAX_VIOLATIONS).enumerate() {
+        let (field, rule) =
+            (cut(field, MAX_TEXT, char::len_utf8), cut(rule, MAX_TEXT, char::len_utf8));
+        let Some(rest) = room.checked_sub(field.len() + rule.len()).or((n == 0).then_some(0))
+        else {
+            break;
+        };
+        room = rest;
         details.add_bad_request_violation(field, rule);
     }
     if matches!(reason, Reason::Overloaded | Reason::Draining | Reason::StoreUnavailable) {
         details.set_retry_info(Some(RETRY_AFTER));
     }
     Status::with_error_details(code(reason), message, details)
+}
+
+/// The text, or as much of its beginning as has this size.
+fn cut(mut text: String, most: usize, size: impl Fn(char) -> usize) -> String {
+    let mut total = 0;
+    let over = text.char_indices().find(|(_, c)| {
+        total += size(*c);
+        total > most
+    });
+    if let Some((end, _)) = over {
+        text.truncate(end);
+        text.push_str(" ...");
+    }
+    text
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub const OWNER: Kind = "owner";
 const SEPARATOR: char = '\u{1f}';
 
 /// Where an invocation stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
     /// It can move by itself.

@@ -64,15 +64,26 @@ impl Hub {
         new
     }
 
-    /// Wakes who follows the log.
-    pub fn appended(&self, uid: &SessionUid, records: Vec<Placed>, feed: u64) {
+    /// The log may have grown without anybody knowing: memory is not trusted, and who follows it
+    /// reads the store.
+    pub fn lost(&self, uid: &SessionUid) {
+        let there = lock(&self.live).get(uid).and_then(Weak::upgrade);
+        if let Some(live) = there {
+            lock(&live.tail).records.clear();
+            live.head.send_modify(|_| ());
+        }
+        self.feed.send_modify(|_| ());
+    }
+
+    /// Wakes who follows the log. The number of the feed is not known of what was written before.
+    pub fn appended(&self, uid: &SessionUid, records: Vec<Placed>, feed: Option<u64>) {
         let there = lock(&self.live).get(uid).and_then(Weak::upgrade);
         if let Some(live) = there {
             live.appended(records);
         }
         self.feed.send_if_modified(|last| {
-            let newer = feed > *last;
-            *last = feed.max(*last);
+            let newer = feed.is_none_or(|feed| feed > *last);
+            *last = feed.unwrap_or_default().max(*last);
             newer
         });
     }
@@ -91,7 +102,9 @@ impl Live {
             return;
         };
         let last = *last;
-        {
+        // Two writers may come here in another order than their records have: the later ones stand
+        // in the tail already, and whoever lacks these reads the store.
+        if last > *self.head.borrow() {
             let mut tail = lock(&self.tail);
             let next = tail.records.back().map(|(position, _)| position + 1);
             if next.is_some_and(|next| next != records[0].0) {
@@ -142,5 +155,50 @@ impl Drop for Live {
         if live.get(&self.uid).is_some_and(|there| there.strong_count() == 0) {
             live.remove(&self.uid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::id::{InvocationId, Principal};
+    use crate::session::record::Body;
+
+    fn placed(positions: std::ops::RangeInclusive<u64>) -> Vec<Placed> {
+        let body = Body::CancelRequested { invocation: InvocationId::parse("e-1").unwrap() };
+        let record = Record { time: 1, by: Principal::parse("user:local").unwrap(), body };
+        let record = Arc::new(record);
+        positions.map(|position| (position, record.clone())).collect()
+    }
+
+    fn positions(tail: Option<Vec<Placed>>) -> Option<Vec<u64>> {
+        tail.map(|records| records.into_iter().map(|(position, _)| position).collect())
+    }
+
+    #[test]
+    fn records_that_come_late_hide_no_newer_ones() {
+        let (hub, uid) = (Arc::new(Hub::default()), SessionUid::parse("uid").unwrap());
+        let live = hub.follow(&uid);
+        hub.appended(&uid, placed(1..=4), Some(1));
+        hub.appended(&uid, placed(7..=7), Some(3));
+        hub.appended(&uid, placed(5..=6), Some(2));
+        assert_eq!(positions(live.after(4)), None, "memory has not all of them");
+        assert_eq!(positions(live.after(6)), Some(vec![7]));
+        hub.appended(&uid, placed(8..=8), Some(4));
+        assert_eq!(positions(live.after(6)), Some(vec![7, 8]));
+    }
+
+    #[test]
+    fn what_is_not_known_is_read_from_the_store() {
+        let (hub, uid) = (Arc::new(Hub::default()), SessionUid::parse("uid").unwrap());
+        let live = hub.follow(&uid);
+        hub.appended(&uid, placed(1..=4), Some(1));
+        let (mut grows, mut feed) = (live.grows(), hub.feed());
+        hub.lost(&uid);
+        assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
+        assert_eq!(positions(live.after(4)), None);
+        (grows.mark_unchanged(), feed.mark_unchanged());
+        hub.appended(&uid, placed(5..=5), None);
+        assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
     }
 }

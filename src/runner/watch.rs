@@ -183,7 +183,8 @@ impl Follow {
                 codec::decode_record(&row.bytes).map_err(|wrong| quarantine(&self.uid, &wrong))?;
             self.buffer.push_back((row.position, Arc::new(record)));
         }
-        if rows.is_empty() && self.position > 0 {
+        // No log is empty: one that has nothing to read may be gone.
+        if rows.is_empty() {
             let there = self.inner.session(&self.uid).await?;
             if there.is_none_or(|session| session.head < self.position) {
                 // What was appended right before it was deleted may have come meanwhile.

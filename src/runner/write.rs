@@ -86,7 +86,8 @@ impl Inner {
         for (position, record) in (expected + 1..).zip(records) {
             let sequence = record.body.event().map_or(0, |event| event.sequence);
             let bytes = codec::encode_record(&record);
-            if sequence > 0 && bytes.len() > self.limits.event_bytes {
+            // An answer that is queued has no sequence yet, and will be an event all the same.
+            if bytes.len() > self.limits.event_bytes {
                 return Err(self.too_large(bytes.len()));
             }
             rows.push(Row { position, sequence, bytes });
@@ -100,6 +101,10 @@ impl Inner {
         let mut entries = plan.entries;
         entries.extend(index::entries(&session, &touched, claim_before.as_ref()));
         let mut shared = plan.shared;
+        let beside = shared.iter().filter_map(|write| write.value.as_ref()).map(Vec::len).sum();
+        if beside > self.limits.event_bytes {
+            return Err(self.too_large(beside));
+        }
         let records = placed.iter().map(|(_, record)| record.as_ref());
         shared.extend(index::shared(&session.key, records));
         let batch = Batch {
@@ -113,9 +118,14 @@ impl Inner {
             request: plan.request,
             delete: plan.delete,
         };
-        let feed = match self.append(batch).await? {
-            Appended::Done { feed } => feed,
-            Appended::Repeated => 0,
+        // It may be written though nobody knows: then memory is behind, and the tail has a hole.
+        let appended = self.append(batch).await.inspect_err(|_| {
+            self.forget(&uid);
+            self.hub.lost(&uid);
+        })?;
+        let feed = match appended {
+            Appended::Done { feed } => Some(feed),
+            Appended::Repeated => None,
             Appended::Conflict { .. } => {
                 self.forget(&uid);
                 return Ok(Written::Conflict);

@@ -2,6 +2,9 @@
 
 mod cases;
 mod cli;
+mod leaving;
 mod main_job;
 mod ownership;
+mod requests;
 mod support;
+mod wire;

@@ -1,5 +1,7 @@
 //! Requests, on their way in: each is taken apart, all its faults are told at once.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::content::{read_content, read_function_response};
@@ -87,6 +89,7 @@ pub(crate) fn run(
     let app = faults.id("app_name", app_name, AppName::parse);
     let user = faults.id("user_id", user_id, UserId::parse);
     let session = faults.optional_id("session_id", session_id.trim().to_owned(), SessionId::parse);
+    let has_message = new_message.is_some();
     let message = new_message.and_then(|message| read_content("new_message", message, &mut faults));
     let state_delta = object("state_delta", state_delta, &mut faults);
     let invocation = faults.optional_id("invocation_id", invocation_id, InvocationId::parse);
@@ -113,6 +116,9 @@ pub(crate) fn run(
     let metadata = object("run_config.custom_metadata", custom_metadata, &mut faults);
     if metadata.iter().flatten().any(|(key, _)| key.starts_with(INTERNAL)) {
         faults.add("run_config.custom_metadata", "must not have keys of ADK's own");
+    }
+    if !has_message && state_delta.as_ref().is_some_and(|delta| !delta.is_empty()) {
+        faults.add("state_delta", "must come with a message");
     }
     let run = (|| {
         Some(Run {
@@ -243,7 +249,9 @@ pub(crate) fn read_filter(
             }
         }
     });
-    let states = states.collect();
+    // A state that is named twice is one; what goes to the store is as short as the enum.
+    let states: BTreeSet<State> = states.collect();
+    let states = states.into_iter().collect();
     InvocationFilter {
         app: faults.optional_id("app_name", app, AppName::parse),
         user: faults.optional_id("user_id", user, UserId::parse),
