@@ -102,6 +102,9 @@ pub enum Command {
     /// error. Wrong settings are told all at once, with their places, and end with exit code 2.
     Serve(Box<crate::config::Flags>),
 
+    /// Print the JSON schema of agent files, for editors
+    Schema,
+
     /// Commands that speak with a server.
     #[command(flatten)]
     Client(ClientCommand),
