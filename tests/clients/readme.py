@@ -1,12 +1,14 @@
 """Runs what README.md shows, with the real programs, and compares what they print.
 
-A block marked `console` is a session: lines that begin with `$ ` are commands, what follows them is
-what they print; a line `...` stands for any lines. Ids, times and cursors differ each time: an id of
-the README stands for the id that was printed in its place, in output and in commands from there on.
+A block marked `console` is a session: lines that begin with `$ ` are commands, which go on up to
+their last quote; what follows them is what they print; a line `...` stands for any lines. Ids,
+times and cursors differ each time: an id of the README stands for the id that was printed in its
+place, in output and in commands from there on.
 
     <!-- stays open -->      before a block: its command goes on while the next blocks run. A block
                              without a command is what the youngest of these prints next; with `^C`
                              as its last line it is stopped then.
+    <!-- one command -->     before a block: it has no other; what looks like one is printed.
     <!-- file: PATH -->      before a block: the block is written to this file first.
 
 Commands run in a directory of their own that has the project in it; `cargo run --` is the program
@@ -111,9 +113,14 @@ class Session:
         """Compares, and remembers what stands for what. Gives where the match ends, if it does."""
         pattern, names = self.pattern(lines)
         found = (re.fullmatch if whole else re.match)(pattern, printed)
-        if found:
-            self.known |= {shown: found.group(name) for shown, name in names.items()}
-        return found.end() if found else None
+        if not found:
+            return None
+        new = {shown: found.group(name) for shown, name in names.items()}
+        # Two ids of the README are two ids here.
+        if set(new.values()) & set(self.known.values()) or len(set(new.values())) < len(new):
+            return None
+        self.known |= new
+        return found.end()
 
     def run(self, command, lines):
         """Runs a command that ends."""
@@ -240,16 +247,16 @@ def blocks(text):
             directive = ""
 
 
-def commands(lines):
+def commands(lines, only):
     """The commands of a block, each with what it prints; what is printed before any has none."""
-    found, open_line = [], False
+    found, unfinished = [], False
     for line in lines:
-        if open_line:
+        if unfinished:
             found[-1][0] += f"\n{line}"
-            open_line = line.endswith("\\")
-        elif line.startswith("$ "):
+            unfinished = found[-1][0].count("'") % 2 == 1
+        elif line.startswith("$ ") and not (found and only):
             found.append([line[2:], []])
-            open_line = line.endswith("\\")
+            unfinished = line.count("'") % 2 == 1
         else:
             if not found:
                 found.append([None, []])
@@ -271,7 +278,7 @@ def main():
                         path.write_text("".join(f"{line}\n" for line in lines))
                     if language != "console":
                         continue
-                    for command, shown in commands(lines):
+                    for command, shown in commands(lines, directive == "one command"):
                         count += 1
                         if command is None:
                             session.go_on(shown)
