@@ -1,6 +1,6 @@
 //! The binary: flags, logging, build, serve, drain.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -22,6 +22,8 @@ async fn main() -> ExitCode {
         Command::Client(command) => {
             cli::run(server.as_deref().unwrap_or(DEFAULT_ADDRESS), command).await
         }
+        Command::Schema => schema(),
+        Command::Client(command) => cli::run(&server, command).await,
     }
 }
 
@@ -84,10 +86,22 @@ fn hint(server: &Server, address: std::net::SocketAddr) {
     eprintln!("  countersign{flag} watch SESSION");
 }
 
+/// The schema goes to whoever reads it; one who leaves early has seen enough.
+fn schema() -> ExitCode {
+    let _ = writeln!(std::io::stdout(), "{:#}", countersign::agent::file::schema());
+    ExitCode::from(exit::DONE)
+}
+
 fn log(settings: &Settings) {
+    // Colours are for terminals: in a file or a pipe they are noise.
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = colour && std::io::stderr().is_terminal();
     let filter =
         EnvFilter::try_new(&settings.log_filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour);
     match settings.log_format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),

@@ -132,7 +132,8 @@ impl Declaration {
             ("decisions", behaviour.decisions.is_some()),
         ];
         let idle = only_held.into_iter().filter(|(_, said)| *said && !behaviour.long_running);
-        let idle = idle.map(|(word, _)| format!("`{word}` is only for tools that are long-running"));
+        let idle =
+            idle.map(|(word, _)| format!("`{word}` is only for tools that are long-running"));
         check_tool_name(&self.name).err().into_iter().chain(idle).collect()
     }
 

@@ -42,6 +42,7 @@ fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
     for line in [
         "countersign demo",
+        "countersign schema",
         "countersign run app text --user u --session s --follow --stream --json --request-id r",
         "countersign --server a:1 submit c {} --name n --final --comment x --follow --json",
         "countersign submit c {} --progress --server a:1",
