@@ -125,14 +125,16 @@ impl Declaration {
     pub fn faults(&self) -> Vec<String> {
         let behaviour = &self.behaviour;
         let only_held = [
-            ("answers", behaviour.answers != Answers::Once),
+            // Where an answer says that it is final, others are not: `final_when` is what was said.
+            ("answers", behaviour.answers != Answers::Once && behaviour.final_when.is_empty()),
             ("final_when", !behaviour.final_when.is_empty()),
             ("answer_schema", behaviour.answer_schema.is_some()),
             ("expires_after", behaviour.expires_after.is_some()),
             ("decisions", behaviour.decisions.is_some()),
         ];
         let idle = only_held.into_iter().filter(|(_, said)| *said && !behaviour.long_running);
-        let idle = idle.map(|(word, _)| format!("`{word}` is only for tools that are long-running"));
+        let idle =
+            idle.map(|(word, _)| format!("`{word}` is only for tools that are long-running"));
         check_tool_name(&self.name).err().into_iter().chain(idle).collect()
     }
 

@@ -142,11 +142,7 @@ fn role(agent: &Arc<Agent>, registry: &Registry, faults: &mut Vec<String>) -> Op
     Some(Role { agent: agent.clone(), model, specs, tools })
 }
 
-fn part(
-    agent: &AgentName,
-    declaration: &Declaration,
-    registry: &Registry,
-) -> Result<Part, String> {
+fn part(agent: &AgentName, declaration: &Declaration, registry: &Registry) -> Result<Part, String> {
     let parameters = Parameters::new(&declaration.parameters).map_err(|wrong| wrong.to_string())?;
     let body: Arc<dyn Tool> = match &declaration.body {
         Body::Function => registry

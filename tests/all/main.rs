@@ -2,6 +2,7 @@
 
 mod cases;
 mod cli;
+mod examples;
 mod main_job;
 mod ownership;
 mod support;

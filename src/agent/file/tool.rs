@@ -8,9 +8,7 @@ use super::read::{self, Table};
 use super::yaml::{Kind, Node};
 use super::{Faults, near};
 use crate::agent::template;
-use crate::agent::{
-    Answers, Behaviour, Body, Decisions, Declaration, Effect, check_tool_name,
-};
+use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect, check_tool_name};
 
 /// The keys of a tool.
 pub(super) const KEYS: &[&str] = &[
