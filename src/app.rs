@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,11 +66,18 @@ pub struct Builder {
     registry: Registry,
     agents: Agents,
     written: Vec<Agent>,
-    files: Vec<(std::path::PathBuf, String)>,
-    store: Option<Arc<dyn Store>>,
+    files: Vec<(PathBuf, String)>,
+    keeps: Keeps,
     limits: Limits,
     drain_timeout: Duration,
     faults: Vec<String>,
+}
+
+/// Where sessions are kept.
+enum Keeps {
+    Memory,
+    Sqlite(PathBuf),
+    Store(Arc<dyn Store>),
 }
 
 impl Default for Builder {
@@ -87,7 +94,7 @@ impl Builder {
             agents: Agents::default(),
             written: Vec::new(),
             files: Vec::new(),
-            store: None,
+            keeps: Keeps::Memory,
             limits: Limits::default(),
             drain_timeout: crate::config::DEFAULT_DRAIN_TIMEOUT,
             faults: Vec::new(),
@@ -133,26 +140,22 @@ impl Builder {
     }
 
     /// Keeps sessions in memory, until the server stops.
-    pub fn memory(self) -> Self {
-        self.store(Arc::new(Memory::new(Clock::system())))
+    pub fn memory(mut self) -> Self {
+        self.keeps = Keeps::Memory;
+        self
     }
 
     /// Keeps sessions in a store.
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.store = Some(store);
+        self.keeps = Keeps::Store(store);
         self
     }
 
-    /// Keeps sessions in an SQLite file, which is made if it is missing. One server at a time can
-    /// have it.
+    /// Keeps sessions in an SQLite file, which is made if it is missing, once all else is right. One
+    /// server at a time can have it.
     pub fn sqlite(mut self, path: impl AsRef<Path>) -> Self {
-        match Sqlite::open(path.as_ref(), Clock::system()) {
-            Ok(store) => self.store(Arc::new(store)),
-            Err(error) => {
-                self.faults.push(error.to_string());
-                self
-            }
-        }
+        self.keeps = Keeps::Sqlite(path.as_ref().to_owned());
+        self
     }
 
     /// Bounds of the server.
@@ -194,7 +197,15 @@ impl Builder {
         if !self.faults.is_empty() {
             return Err(Error::Settings(self.faults));
         }
-        let store = self.store.unwrap_or_else(|| Arc::new(Memory::new(Clock::system())));
+        // Opening may make a file: that is done only when all else is right.
+        let store: Arc<dyn Store> = match self.keeps {
+            Keeps::Memory => Arc::new(Memory::new(Clock::system())),
+            Keeps::Sqlite(path) => match Sqlite::open(&path, Clock::system()) {
+                Ok(store) => Arc::new(store),
+                Err(error) => return Err(Error::Settings(vec![error.to_string()])),
+            },
+            Keeps::Store(store) => store,
+        };
         let runner = Runner::new(store, cast, self.limits);
         let taken = runner.recover().await?;
         if taken > 0 {
@@ -231,10 +242,6 @@ impl Server {
                 Ok(agents) => builder = builder.agents(&agents),
                 Err(faults) => builder.faults.extend(faults.iter().map(ToString::to_string)),
             },
-        }
-        // A store is opened only when all else is right: opening may make a file.
-        if !builder.faults.is_empty() {
-            return Err(Error::Settings(builder.faults));
         }
         builder = match &settings.store {
             StoreUrl::Memory => builder.memory(),

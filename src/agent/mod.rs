@@ -125,7 +125,8 @@ impl Declaration {
     pub fn faults(&self) -> Vec<String> {
         let behaviour = &self.behaviour;
         let only_held = [
-            ("answers", behaviour.answers != Answers::Once),
+            // Where an answer says that it is final, others are not: `final_when` is what was said.
+            ("answers", behaviour.answers != Answers::Once && behaviour.final_when.is_empty()),
             ("final_when", !behaviour.final_when.is_empty()),
             ("answer_schema", behaviour.answer_schema.is_some()),
             ("expires_after", behaviour.expires_after.is_some()),

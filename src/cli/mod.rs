@@ -106,6 +106,7 @@ pub enum Command {
     /// Starts a server of its own in a temporary directory, unless --server names one (then only
     /// cycles are measured). With all figures it takes minutes; --only chooses.
     Bench(crate::bench::Args),
+
     /// Print the JSON schema of agent files, for editors
     Schema,
 

@@ -1,3 +1,4 @@
+use crate::client::DEFAULT_ADDRESS;
 use std::io::{self, Write};
 
 use clap::{CommandFactory, Parser};

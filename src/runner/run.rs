@@ -342,11 +342,6 @@ fn started(draft: &Draft<'_>, before: u64) -> Started {
     }
 }
 
-/// A cursor of RunAsync that no event has yet.
-pub(super) fn beyond() -> Refusal {
-    Refusal::field("after_sequence", "is beyond the session's last event")
-}
-
 /// No app of that name can be run.
 pub(crate) fn no_agent(app: &AppName) -> Refusal {
     Refusal::new(Reason::AgentNotFound, "there is no such app").with("app_name", app)

@@ -115,7 +115,7 @@ impl Runner {
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
                 return inner.submitted_before(&submission, kept).await;
             }
-            match inner.give(&caller, method, &submission, 0).await? {
+            match inner.give(&caller, method, &submission).await? {
                 Given::Now(submitted) => Ok(*submitted),
                 Given::Before(_) => {
                     let kept = inner.seen::<Kept>(&caller, method).await?.ok_or_else(gone)?;
@@ -166,14 +166,12 @@ impl Inner {
         Ok((home, calls))
     }
 
-    /// Delivers answers. `after_sequence` is where their caller wants to follow from: an event that
-    /// is there already.
+    /// Delivers answers.
     pub(super) async fn give(
         self: &Arc<Self>,
         caller: &Caller,
         method: &str,
         submission: &Submission,
-        after_sequence: u64,
     ) -> Result<Given, Refusal> {
         for _ in 0..self.limits.conflicts {
             let (uid, past) = self.calls(submission).await?;

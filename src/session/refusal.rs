@@ -6,32 +6,59 @@ use std::fmt;
 /// Why something was refused (contract, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
+    /// There is no such session, or the caller may not know of it.
     SessionNotFound,
+    /// There is no such call, or it is of another app, user or session than was said.
     CallNotFound,
+    /// No agent of this name is served.
     AgentNotFound,
+    /// There is no such invocation, or the caller may not know of it.
     InvocationNotFound,
+    /// A field breaks its rule; the violations name each of them.
     FieldInvalid,
+    /// An answer has the id of a call, and another tool's name.
     CallNameMismatch,
+    /// The call is of another invocation than was said.
     InvocationMismatch,
+    /// A message mixes answers with text, or answers calls of two invocations.
     MixedMessage,
+    /// A final answer does not match the schema that its tool declares.
     ResponseSchemaViolation,
+    /// The request's mark was used before, for another request.
     RequestIdReused,
+    /// A cursor or page token is none of ours, or is for another filter.
     CursorInvalid,
+    /// Another answer was first, and stands.
     CallAlreadyAnswered,
+    /// The call does not wait for an answer.
     CallNotHeld,
+    /// The call's deadline is over.
     CallExpired,
+    /// The call was cancelled.
     CallCancelled,
+    /// The call has other arguments than those the answer is for.
     ArgsDigestMismatch,
+    /// The invocation has ended.
     InvocationEnded,
+    /// The session cannot be read or driven by this server; all others can.
     SessionQuarantined,
+    /// There is a session of this name.
     SessionExists,
+    /// An invocation of the session runs: try again when it has ended or paused.
     InvocationRunning,
+    /// What the cursor points behind is no longer known: begin with a new snapshot.
     CursorExpired,
+    /// The caller has no right to do this.
     NotPermitted,
+    /// The request, or what it asks for, is larger than a limit; the details say which.
     LimitExceeded,
+    /// Too much waits already; nothing was written, try again.
     Overloaded,
+    /// The server is shutting down; nothing was written, try again.
     Draining,
+    /// The store is not available; nothing was written, try again.
     StoreUnavailable,
+    /// Nobody knows whether it was written: repeat it with the same mark.
     WriteOutcomeUnknown,
 }
 

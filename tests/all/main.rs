@@ -2,6 +2,7 @@
 
 mod cases;
 mod cli;
+mod examples;
 mod leaving;
 mod main_job;
 mod ownership;
