@@ -23,7 +23,6 @@ async fn main() -> ExitCode {
             cli::run(server.as_deref().unwrap_or(DEFAULT_ADDRESS), command).await
         }
         Command::Schema => schema(),
-        Command::Client(command) => cli::run(&server, command).await,
     }
 }
 

@@ -290,7 +290,6 @@ impl Inner {
             app: Some(run.app.clone()),
             user: Some(run.user.clone()),
             session: run.session.clone(),
-            after_sequence: run.after_sequence,
             answers: Incomings {
                 answers: answers.collect(),
                 invocation: run.invocation.clone(),
@@ -300,7 +299,7 @@ impl Inner {
                 state_delta: run.state_delta.clone(),
             },
         };
-        let given = self.give(caller, "RunAsync", &submission).await?;
+        let given = self.give(caller, "RunAsync", &submission, run.after_sequence).await?;
         let submitted = match given {
             Given::Now(submitted) => submitted,
             Given::Before(started) => return self.replayed(started).await,
@@ -340,11 +339,6 @@ fn started(draft: &Draft<'_>, before: u64) -> Started {
         seen: 0,
         replayed: false,
     }
-}
-
-/// A cursor of RunAsync that no event has yet.
-pub(super) fn beyond() -> Refusal {
-    Refusal::field("after_sequence", "is beyond the session's last event")
 }
 
 /// No app of that name can be run.
