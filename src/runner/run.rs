@@ -290,7 +290,6 @@ impl Inner {
             app: Some(run.app.clone()),
             user: Some(run.user.clone()),
             session: run.session.clone(),
-            after_sequence: run.after_sequence,
             answers: Incomings {
                 answers: answers.collect(),
                 invocation: run.invocation.clone(),
@@ -300,7 +299,7 @@ impl Inner {
                 state_delta: run.state_delta.clone(),
             },
         };
-        let given = self.give(caller, "RunAsync", &submission).await?;
+        let given = self.give(caller, "RunAsync", &submission, run.after_sequence).await?;
         let submitted = match given {
             Given::Now(submitted) => submitted,
             Given::Before(started) => return self.replayed(started).await,

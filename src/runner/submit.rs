@@ -26,8 +26,6 @@ pub struct Submission {
     pub user: Option<UserId>,
     /// The session that they must be in.
     pub session: Option<SessionId>,
-    /// The last event that the caller has, which must exist; 0: none.
-    pub after_sequence: u64,
     /// The answers.
     pub answers: Incomings,
 }
@@ -185,7 +183,7 @@ impl Inner {
                     if stale {
                         return Ok(Decided::new(None));
                     }
-                    check_cursor(submission.after_sequence, draft.session.last_sequence)?;
+                    check_cursor(after_sequence, draft.session.last_sequence)?;
                     let outcome = draft.answer(&past, &submission.answers, &check_answer)?;
                     let kept = kept(&draft.session, &past, submission, outcome);
                     let request = if draft.records.is_empty() {

@@ -138,6 +138,9 @@ pub enum End {
 pub struct Closing {
     /// How it ended.
     pub end: End,
+    /// What it was held as, or could have been answered as; none if it waited for nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     /// By whom: a person, `tool:NAME`, or `server:...`.
     pub by: Principal,
     /// When, in microseconds since 1970.
@@ -223,6 +226,16 @@ impl Call {
     pub fn held(&self) -> Option<Kind> {
         match self.phase {
             Phase::Held(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// As what it can be answered from outside, if it can: it is held, or a long-running body is at
+    /// work.
+    pub fn answerable(&self) -> Option<Kind> {
+        match self.phase {
+            Phase::Held(kind) => Some(kind),
+            Phase::Running if self.spec.behaviour.long_running => Some(Kind::LongRunning),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::call::{Call, End, Kind, Phase, Spec};
+use super::call::{Call, End, Kind, Spec};
 use super::content::{CallFacts, Content, Event, Object, Part, Usage};
 use super::draft::Draft;
 use super::id::{AgentName, CallId, FrameId, InvocationId, Principal};
@@ -164,17 +164,10 @@ fn judge(
             .with("call_id", id)
             .with("expire_time_micros", call.expire_time.unwrap_or_default()));
     }
-    let kind = match call.phase {
-        Phase::Held(kind) => kind,
-        Phase::Running if call.spec.behaviour.long_running => Kind::LongRunning,
-        _ => {
-            return Err(Refusal::new(
-                Reason::CallNotHeld,
-                "the call does not wait for an answer from outside",
-            )
-            .with("call_id", id));
-        }
-    };
+    let kind = call.answerable().ok_or_else(|| {
+        Refusal::new(Reason::CallNotHeld, "the call does not wait for an answer from outside")
+            .with("call_id", id)
+    })?;
     let last = call.is_final(incoming.response.as_ref(), incoming.will_continue);
     if kind == Kind::UnknownOutcome && !last {
         let rule = "must not be true: a call of unknown outcome takes its outcome only";

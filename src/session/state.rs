@@ -412,6 +412,7 @@ impl Session {
         call.phase = if over {
             Phase::Closed(Closing {
                 end: End::Done,
+                kind: call.held(),
                 by: record.by.clone(),
                 time: record.time,
                 digest: String::new(),
@@ -468,6 +469,7 @@ impl Session {
             if let Some(end) = answer.end {
                 call.phase = Phase::Closed(Closing {
                     end,
+                    kind: call.answerable(),
                     by: record.by.clone(),
                     time: record.time,
                     digest: answer.digest.clone(),

@@ -190,7 +190,6 @@ pub(crate) fn submit(
         app,
         user,
         session,
-        after_sequence: 0,
         answers: Incomings {
             answers: vec![Incoming {
                 call: answer.id,

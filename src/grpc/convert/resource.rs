@@ -48,7 +48,7 @@ pub(crate) fn call_to_pb(call: &Call) -> pb::Call {
                 End::Expired => pb::call::State::Expired,
                 End::Cancelled => pb::call::State::Cancelled,
             };
-            (state, behaviour.long_running.then_some(Kind::LongRunning))
+            (state, closing.kind)
         }
     };
     let answered_by = match phase {
@@ -84,7 +84,7 @@ pub(crate) fn call_to_pb(call: &Call) -> pb::Call {
         session_id: session.id.to_string(),
         args_digest: args_digest.clone(),
         exact_args_json: serde_json::Value::Object(args.clone()).to_string(),
-        answers: answers(behaviour).into(),
+        answers: answers(behaviour, kind).into(),
         create_time: time(*create_time),
         expire_time: expire_time.and_then(time),
         answered_by,
@@ -93,8 +93,10 @@ pub(crate) fn call_to_pb(call: &Call) -> pb::Call {
     }
 }
 
-fn answers(behaviour: &Behaviour) -> pb::call::Answers {
+/// An outcome that is unknown is told once, whatever the tool declares.
+fn answers(behaviour: &Behaviour, kind: Option<Kind>) -> pb::call::Answers {
     match behaviour.answers {
+        _ if kind == Some(Kind::UnknownOutcome) => pb::call::Answers::Once,
         _ if !behaviour.long_running => pb::call::Answers::Unspecified,
         Answers::Once => pb::call::Answers::Once,
         Answers::Many => pb::call::Answers::Many,
@@ -187,7 +189,7 @@ fn tool_to_pb(tool: &Declaration) -> pb::ToolDeclaration {
         description: tool.told_description(),
         parameters: schema(parameters),
         long_running: behaviour.long_running,
-        answers: answers(behaviour).into(),
+        answers: answers(behaviour, None).into(),
         effect: match behaviour.effect {
             Effect::Read => pb::tool_declaration::Effect::Read,
             Effect::Idempotent => pb::tool_declaration::Effect::Idempotent,

@@ -316,7 +316,12 @@ async fn an_unknown_outcome_is_asked_for_and_answered_by_the_result() {
         assert_eq!(fields(&refused), ["function_response.response"]);
         let refused = stage.client.submit(progress(held, json!({}), true)).await.unwrap_err();
         assert_eq!(fields(&refused), ["function_response.will_continue"]);
-        let rest = stage.answer(held, json!({"paid": 5})).await;
+        let done = stage.client.submit(submit(held, json!({"paid": 5}))).await.unwrap();
+        assert_eq!(done.outcome(), Answered::Applied);
+        // Why it was held is still to be seen.
+        let closed = done.call.as_ref().unwrap();
+        assert_eq!((closed.state(), closed.kind()), (call::State::Done, held.kind()));
+        let rest = soon(stage.client.follow(&done)).await;
         assert_eq!(story(&rest.events), [format!(r#"clerk: heard {name} {{"paid":5}}"#)]);
         assert_eq!(rest.end.state(), State::Completed);
     }
