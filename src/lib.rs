@@ -53,7 +53,7 @@
 //! | [`app`] | puts a server together; for those who embed one, the place to begin |
 //! | [`client`] | the client that goes on where a connection broke off |
 //! | [`cli`] | the commands, over the client only |
-//! | [`bench`] | `countersign bench`: a server of its own under load, and the figures |
+//! | [`mod@bench`] | `countersign bench`: a server of its own under load, and the figures |
 //!
 //! Imports point one way: `cli → client`, and `app → grpc → runner → {store, model, tool} → agent →
 //! session`.
