@@ -177,3 +177,36 @@ impl Limit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of `docs/limits.md`.
+    fn table() -> String {
+        let mut table =
+            "| name | default | from | to | what it bounds |\n|---|---|---|---|---|\n".to_owned();
+        for limit in LIMITS {
+            let [default, min, max] = [limit.default, limit.min, limit.max].map(|n| limit.show(n));
+            let (name, about) = (limit.name, limit.about);
+            table += &format!("| `{name}` | {default} | {min} | {max} | {about} |\n");
+        }
+        table
+    }
+
+    /// With `UPDATE_GOLDEN` set the page is made anew.
+    #[test]
+    fn the_page_of_limits_has_every_limit() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/limits.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = page.split_once("<!-- begin: limits -->\n").unwrap();
+        let (_, after) = rest.split_once("<!-- end: limits -->\n").unwrap();
+        let table = table();
+        let right = format!("{before}<!-- begin: limits -->\n{table}<!-- end: limits -->\n{after}");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &right).unwrap();
+        } else {
+            assert_eq!(page, right, "UPDATE_GOLDEN=1 cargo test limits makes the page anew");
+        }
+    }
+}
