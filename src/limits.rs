@@ -106,7 +106,7 @@ const MIB: u64 = 1 << 20;
 limits! {
     /// Largest request; above 8 MiB it is the codec that refuses.
     request_bytes: usize, Bytes = 4 * MIB, 64 * KIB, 8 * MIB;
-    /// Largest event, as stored; bigger things are artifacts.
+    /// Largest event, as stored.
     event_bytes: usize, Bytes = MIB, 16 * KIB, 3 * MIB;
     /// Largest page of a list; it holds one entry at least, however large.
     page_bytes: usize, Bytes = MIB, 16 * KIB, 3 * MIB;
@@ -173,6 +173,9 @@ impl Limit {
                 format!("{} KiB", value / KIB)
             }
             Unit::Bytes => format!("{value} B"),
+            Unit::Seconds if value.is_multiple_of(86_400) => format!("{}d", value / 86_400),
+            Unit::Seconds if value.is_multiple_of(3_600) => format!("{}h", value / 3_600),
+            Unit::Seconds if value.is_multiple_of(60) => format!("{}m", value / 60),
             Unit::Seconds => format!("{value}s"),
         }
     }
