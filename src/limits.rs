@@ -106,7 +106,7 @@ const MIB: u64 = 1 << 20;
 limits! {
     /// Largest request; above 8 MiB it is the codec that refuses.
     request_bytes: usize, Bytes = 4 * MIB, 64 * KIB, 8 * MIB;
-    /// Largest event, as stored; bigger things are artifacts.
+    /// Largest event, as stored.
     event_bytes: usize, Bytes = MIB, 16 * KIB, 3 * MIB;
     /// Largest page of a list; it holds one entry at least, however large.
     page_bytes: usize, Bytes = MIB, 16 * KIB, 3 * MIB;
@@ -173,7 +173,43 @@ impl Limit {
                 format!("{} KiB", value / KIB)
             }
             Unit::Bytes => format!("{value} B"),
+            Unit::Seconds if value.is_multiple_of(86_400) => format!("{}d", value / 86_400),
+            Unit::Seconds if value.is_multiple_of(3_600) => format!("{}h", value / 3_600),
+            Unit::Seconds if value.is_multiple_of(60) => format!("{}m", value / 60),
             Unit::Seconds => format!("{value}s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of `docs/limits.md`.
+    fn table() -> String {
+        let mut table =
+            "| name | default | from | to | what it bounds |\n|---|---|---|---|---|\n".to_owned();
+        for limit in LIMITS {
+            let [default, min, max] = [limit.default, limit.min, limit.max].map(|n| limit.show(n));
+            let (name, about) = (limit.name, limit.about);
+            table += &format!("| `{name}` | {default} | {min} | {max} | {about} |\n");
+        }
+        table
+    }
+
+    /// With `UPDATE_GOLDEN` set the page is made anew.
+    #[test]
+    fn the_page_of_limits_has_every_limit() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/limits.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = page.split_once("<!-- begin: limits -->\n").unwrap();
+        let (_, after) = rest.split_once("<!-- end: limits -->\n").unwrap();
+        let table = table();
+        let right = format!("{before}<!-- begin: limits -->\n{table}<!-- end: limits -->\n{after}");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &right).unwrap();
+        } else {
+            assert_eq!(page, right, "UPDATE_GOLDEN=1 cargo test limits makes the page anew");
         }
     }
 }

@@ -132,6 +132,27 @@ mod tests {
         assert!(status.details().len() + status.message().len() < 4096);
     }
 
+    /// `docs/errors.md` has a row for each reason, with its code, and says truly which may pass.
+    #[test]
+    fn the_page_of_errors_has_every_reason() {
+        let page = include_str!("../../docs/errors.md");
+        let rows =
+            page.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 5);
+        let cells =
+            |row: &str| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+        let told: Vec<_> = rows.map(cells).collect();
+        assert_eq!(told.len(), Reason::ALL.len());
+        for reason in Reason::ALL {
+            let name = format!("`{}`", reason.as_str());
+            let row = told.iter().find(|row| row[1] == name).unwrap_or_else(|| panic!("{name}"));
+            let status = status(Refusal::new(reason, "no"));
+            let code = format!("{:?}", status.code()).to_ascii_uppercase();
+            assert_eq!(row[2].replace('_', ""), code, "{name}");
+            let later = status.get_details_retry_info().is_some();
+            assert_eq!(row[4] == "later", later, "{name}");
+        }
+    }
+
     #[test]
     fn what_may_be_tried_again_says_when() {
         let status = status(Refusal::new(Reason::Draining, "the server is shutting down"));

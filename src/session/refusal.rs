@@ -63,6 +63,37 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All reasons, in their order.
+    pub const ALL: [Self; 27] = [
+        Self::SessionNotFound,
+        Self::CallNotFound,
+        Self::AgentNotFound,
+        Self::InvocationNotFound,
+        Self::FieldInvalid,
+        Self::CallNameMismatch,
+        Self::InvocationMismatch,
+        Self::MixedMessage,
+        Self::ResponseSchemaViolation,
+        Self::RequestIdReused,
+        Self::CursorInvalid,
+        Self::CallAlreadyAnswered,
+        Self::CallNotHeld,
+        Self::CallExpired,
+        Self::CallCancelled,
+        Self::ArgsDigestMismatch,
+        Self::InvocationEnded,
+        Self::SessionQuarantined,
+        Self::SessionExists,
+        Self::InvocationRunning,
+        Self::CursorExpired,
+        Self::NotPermitted,
+        Self::LimitExceeded,
+        Self::Overloaded,
+        Self::Draining,
+        Self::StoreUnavailable,
+        Self::WriteOutcomeUnknown,
+    ];
+
     /// The reason as it stands in `google.rpc.ErrorInfo`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -157,3 +188,16 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_reasons_are_listed() {
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+        }
+        assert_eq!(Reason::ALL.last(), Some(&Reason::WriteOutcomeUnknown));
+    }
+}

@@ -159,6 +159,25 @@ fn a_directory_is_read_by_name() {
     assert!(told.contains("d.yaml:1:7: there is an agent `two` already, in "), "{told}");
 }
 
+/// The examples of `docs/agent-file.md` and of the README are agents, for the loader and for editors.
+#[test]
+fn the_examples_of_the_documents_are_read() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    for (page, examples) in
+        [(include_str!("../../../docs/agent-file.md"), 3), (include_str!("../../../README.md"), 1)]
+    {
+        let parts = page.split("```yaml\n").skip(1);
+        let texts: Vec<_> = parts.map(|part| part.split_once("```\n").unwrap().0).collect();
+        assert_eq!(texts.len(), examples);
+        for text in texts {
+            agent(text, &[]);
+            let mut faults = Faults::new("a.yaml".into());
+            let value = yaml::read(text, &mut faults).unwrap().to_json();
+            assert!(validator.is_valid(&value), "{text}");
+        }
+    }
+}
+
 #[test]
 fn the_schema_agrees_with_the_loader() {
     let schema = schema();
