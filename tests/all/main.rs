@@ -2,6 +2,7 @@
 
 mod cases;
 mod cli;
+mod core;
 mod leaving;
 mod main_job;
 mod ownership;
