@@ -3,6 +3,7 @@
 mod cases;
 mod cli;
 mod core;
+mod crash;
 mod leaving;
 mod main_job;
 mod ownership;
