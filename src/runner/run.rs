@@ -299,7 +299,7 @@ impl Inner {
                 state_delta: run.state_delta.clone(),
             },
         };
-        let given = self.give(caller, "RunAsync", &submission, run.after_sequence).await?;
+        let given = self.give(caller, "RunAsync", &submission).await?;
         let submitted = match given {
             Given::Now(submitted) => submitted,
             Given::Before(started) => return self.replayed(started).await,

@@ -183,7 +183,7 @@ impl Inner {
                     if stale {
                         return Ok(Decided::new(None));
                     }
-                    check_cursor(after_sequence, draft.session.last_sequence)?;
+                    check_cursor(submission.after_sequence, draft.session.last_sequence)?;
                     let outcome = draft.answer(&past, &submission.answers, &check_answer)?;
                     let kept = kept(&draft.session, &past, submission, outcome);
                     let request = if draft.records.is_empty() {

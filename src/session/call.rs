@@ -248,14 +248,14 @@ impl Call {
         }
     }
 
+    /// Its body has yet to come back, or a frame of its own has yet to say its last.
+    pub fn at_work(&self) -> bool {
+        self.body.is_some() || matches!(self.phase, Phase::Requested | Phase::Running)
+    }
+
     /// The model cannot go on before this call: it has no response, or its body is under way.
     pub fn blocks(&self) -> bool {
-        self.body.is_some()
-            || match self.phase {
-                Phase::Requested | Phase::Running => true,
-                Phase::Held(_) => self.last.is_none(),
-                Phase::Closed(_) => false,
-            }
+        self.at_work() || (self.held().is_some() && self.last.is_none())
     }
 
     /// The key that all attempts of the present execution share: `call id/execution`.

@@ -101,6 +101,9 @@ fn content_digest(response: Option<&Object>) -> String {
     json::digest(&value).unwrap_or_default()
 }
 
+/// An answer that applies: the call as it was before, and how it ends by it.
+type Applied<'a> = (Call, &'a Incoming, Option<End>);
+
 /// What is found of one answer.
 enum Judgement {
     Apply { end: Option<End> },
@@ -214,7 +217,7 @@ impl Draft<'_> {
         with: &Incomings,
         check: SchemaCheck<'_>,
     ) -> Result<Answered, Refusal> {
-        let mut apply: Vec<(Call, &Incoming, Option<End>)> = Vec::new();
+        let mut apply: Vec<Applied<'_>> = Vec::new();
         let mut invocations = BTreeSet::new();
         for incoming in &with.answers {
             let call = find(&self.session, past, &incoming.call)
@@ -264,22 +267,35 @@ impl Draft<'_> {
         let Some((first, _, _)) = apply.first() else {
             return Ok(Answered::Duplicate);
         };
-        let (invocation, frame) = (first.invocation.clone(), first.frame.clone());
+        let invocation = first.invocation.clone();
         let all_progress = apply.iter().all(|(_, _, end)| end.is_none());
         let queued = self.session.running.as_ref().is_some_and(|running| running != &invocation);
-        let event = self.answer_event(&invocation, frame, &apply, with, queued);
-        let answers = apply
-            .iter()
-            .map(|(call, incoming, end)| Answer {
-                call: call.spec.id.clone(),
-                response: incoming.response.clone(),
-                end: *end,
-                skip_summarization: with.skip_summarization,
-                comment: with.comment.clone(),
-                digest: content_digest(incoming.response.as_ref()),
-            })
-            .collect();
-        self.push(Body::Answered { invocation, answers, queued, event });
+        // Prompts show the events of their own frame: each frame has its answers in one of its own.
+        let mut frames: Vec<(FrameId, Vec<Applied<'_>>)> = Vec::new();
+        for one in apply {
+            match frames.iter_mut().find(|(frame, _)| frame == &one.0.frame) {
+                Some((_, answers)) => answers.push(one),
+                None => frames.push((one.0.frame.clone(), vec![one])),
+            }
+        }
+        let mut state_delta = with.state_delta.clone();
+        for (frame, apply) in frames {
+            let delta = std::mem::take(&mut state_delta);
+            let event = self.answer_event(&invocation, frame, &apply, with, delta, queued);
+            let answers = apply
+                .iter()
+                .map(|(call, incoming, end)| Answer {
+                    call: call.spec.id.clone(),
+                    response: incoming.response.clone(),
+                    end: *end,
+                    skip_summarization: with.skip_summarization,
+                    comment: with.comment.clone(),
+                    digest: content_digest(incoming.response.as_ref()),
+                })
+                .collect();
+            let invocation = invocation.clone();
+            self.push(Body::Answered { invocation, answers, queued, event });
+        }
         Ok(match (queued, all_progress) {
             (true, _) => Answered::Queued,
             (false, true) => Answered::Progress,
@@ -291,15 +307,16 @@ impl Draft<'_> {
         &mut self,
         invocation: &InvocationId,
         frame: FrameId,
-        apply: &[(Call, &Incoming, Option<End>)],
+        apply: &[Applied<'_>],
         with: &Incomings,
+        state_delta: Object,
         queued: bool,
     ) -> Event {
         let mut event = self.event(invocation, "user");
         if queued {
             event.sequence = 0;
         }
-        let part = |(call, incoming, _): &(Call, &Incoming, Option<End>)| {
+        let part = |(call, incoming, _): &Applied<'_>| {
             Part::new(super::content::Data::FunctionResponse(super::content::FunctionResponse {
                 id: call.spec.id.clone(),
                 name: call.spec.name.clone(),
@@ -310,7 +327,7 @@ impl Draft<'_> {
         let parts = apply.iter().map(part).collect();
         event.content = Some(Content { role: super::content::Role::User, parts });
         event.frame = Some(frame);
-        event.actions.state_delta = with.state_delta.clone();
+        event.actions.state_delta = state_delta;
         event.actions.skip_summarization = with.skip_summarization;
         for (call, _, _) in apply {
             let facts = CallFacts { comment: with.comment.clone(), ..CallFacts::default() };

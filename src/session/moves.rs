@@ -85,7 +85,9 @@ impl Draft<'_> {
 
     /// Closes what is open of an invocation and ends it.
     pub(crate) fn end(&mut self, invocation: &InvocationId, how: Ending) {
+        // What was accepted, and what came back, is told before.
         while self.place(invocation) {}
+        self.respond(invocation);
         let open = |call: &&Call| &call.invocation == invocation && call.closed().is_none();
         let mut by_frame: BTreeMap<FrameId, Vec<CallId>> = BTreeMap::new();
         let mut calls: Vec<&Call> = self.session.calls.values().filter(open).collect();
@@ -174,20 +176,10 @@ impl Draft<'_> {
 
     /// Frames whose bodies are all back tell what those gave.
     fn respond(&mut self, invocation: &InvocationId) -> bool {
-        let Some(open) = self.session.invocations.get(invocation) else {
-            return false;
-        };
-        let frames: Vec<FrameId> = open.frames.keys().cloned().collect();
-        let mut any = false;
+        let frames = self.session.telling_frames(invocation);
+        let any = !frames.is_empty();
         for id in frames {
             let calls = self.session.frame_calls(invocation, &id);
-            let busy = |call: &&Call| {
-                call.body.is_some() || matches!(call.phase, Phase::Requested | Phase::Running)
-            };
-            let ending = self.session.invocations[invocation].ending.is_some();
-            if !ending && calls.iter().any(busy) {
-                continue;
-            }
             let mut parts = Vec::new();
             for call in calls {
                 let Some(response) = &call.untold else {
@@ -202,14 +194,10 @@ impl Draft<'_> {
             }
             let frame = &self.session.invocations[invocation].frames[&id];
             let (delta, skip) = (frame.state_delta.clone(), frame.skip_summarization);
-            if parts.is_empty() && delta.is_empty() {
-                continue;
-            }
             let mut event = self.frame_event(invocation, &id, Role::User, parts, delta);
             event.actions.skip_summarization = skip;
             let (invocation, frame) = (invocation.clone(), id);
             self.push(Body::Responded { invocation, frame, event });
-            any = true;
         }
         any
     }
@@ -224,8 +212,9 @@ impl Draft<'_> {
             let at_work = matches!(call.phase, Phase::Running) && call.body.is_none();
             let open = self.session.frame_calls(invocation, id);
             let idle = frame.told <= frame.seen && open.iter().all(|call| call.closed().is_some());
-            let output = frame.output.clone().filter(|_| at_work && idle)?;
-            Some((call.spec.id.clone(), call.execution, output))
+            // Without a last text, since a response needed no words of the model, it is empty (ADK).
+            let output = frame.output.clone().unwrap_or_default();
+            (at_work && idle).then(|| (call.spec.id.clone(), call.execution, output))
         });
         let Some((call, execution, output)) = done else {
             return false;

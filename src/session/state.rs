@@ -315,10 +315,26 @@ impl Session {
         held.map(|call| &call.spec.id).chain(queued.map(|answer| &answer.call)).cloned().collect()
     }
 
+    /// The frames of an invocation that have something to tell, responses or changes of state, and
+    /// whose bodies are all back.
+    pub fn telling_frames(&self, invocation: &InvocationId) -> Vec<FrameId> {
+        let Some(open) = self.invocations.get(invocation) else {
+            return Vec::new();
+        };
+        let telling = open.frames.iter().filter(|(id, frame)| {
+            let calls = self.frame_calls(invocation, id);
+            // An invocation that is to end tells what there is.
+            let busy = open.ending.is_none() && calls.iter().any(|call| call.at_work());
+            let any = !frame.state_delta.is_empty() || calls.iter().any(|c| c.untold.is_some());
+            any && !busy
+        });
+        telling.map(|(id, _)| id.clone()).collect()
+    }
+
     /// Whether a driver has anything to do.
     pub fn can_move(&self) -> bool {
-        let untold = |call: &Call| call.untold.is_some();
-        self.running.is_some() || !self.queued.is_empty() || self.calls.values().any(untold)
+        let telling = |id: &InvocationId| !self.telling_frames(id).is_empty();
+        self.running.is_some() || !self.queued.is_empty() || self.invocations.keys().any(telling)
     }
 
     fn invoked(

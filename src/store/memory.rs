@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use crate::session::id::{Principal, RequestId, SessionUid};
 
@@ -36,6 +37,8 @@ pub enum Fault {
 pub struct Memory {
     clock: Clock,
     state: Mutex<State>,
+    /// An append has met `stop_after`.
+    stopped: watch::Sender<bool>,
     failure: Failure,
 }
 
@@ -74,7 +77,8 @@ struct Log {
 impl Memory {
     /// An empty store.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, state: Mutex::default(), failure: Failure::new() }
+        let (stopped, _) = watch::channel(false);
+        Self { clock, state: Mutex::default(), stopped, failure: Failure::new() }
     }
 
     /// The next `count` appends go wrong like this; it replaces what was asked for before.
@@ -92,8 +96,15 @@ impl Memory {
         self.state().stop_after = Some(count);
     }
 
+    /// Ends when an append has met `stop_after`.
+    pub async fn stopped(&self) {
+        // The sender lives as long as this does.
+        let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
+    }
+
     /// Takes back `stop_after` and `fail_next`, as a restart does.
     pub fn clear_faults(&self) {
+        self.stopped.send_replace(false);
         let mut state = self.state();
         state.stop_after = None;
         state.faults = None;
@@ -111,9 +122,13 @@ impl Memory {
 }
 
 impl State {
+    fn stops(&self) -> bool {
+        self.stop_after.is_some_and(|count| self.commits >= count)
+    }
+
     /// The fault that the next append meets.
     fn fault(&mut self) -> Option<Fault> {
-        if self.stop_after.is_some_and(|count| self.commits >= count) {
+        if self.stops() {
             return Some(Fault::NotWritten);
         }
         let (count, fault) = self.faults?;
@@ -295,6 +310,9 @@ impl Store for Memory {
         let now = self.clock.now();
         let mut state = self.state();
         let unknown = || Error::Unknown("asked for by a test".into());
+        if state.stops() {
+            self.stopped.send_replace(true);
+        }
         match state.fault() {
             Some(Fault::NotWritten) => Err(Error::Unavailable("asked for by a test".into())),
             Some(Fault::UnknownNotWritten) => Err(unknown()),

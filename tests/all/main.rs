@@ -2,6 +2,8 @@
 
 mod cases;
 mod cli;
+mod core;
+mod crash;
 mod examples;
 mod leaving;
 mod main_job;
