@@ -12,9 +12,10 @@ use crate::session::Session;
 use crate::session::call::Call;
 use crate::session::decide::{Answered, Incomings, find};
 use crate::session::id::{
-    AppName, CallId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
+    AppName, CallId, EventId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
 };
 use crate::session::refusal::{Reason, Refusal};
+use crate::session::state::Queued;
 use crate::tool::arguments::check_answer;
 
 /// Answers, and whose calls they must be for.
@@ -51,6 +52,8 @@ pub struct Submitted {
     pub after_sequence: u64,
     /// Position of the answers' record.
     pub position: u64,
+    /// The answers' event, if it has no place yet.
+    pub own: Option<EventId>,
 }
 
 /// What is recorded of answers for a repeat of the request.
@@ -113,7 +116,7 @@ impl Runner {
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
                 return inner.submitted_before(&submission, kept).await;
             }
-            match inner.give(&caller, method, &submission).await? {
+            match inner.give(&caller, method, &submission, 0).await? {
                 Given::Now(submitted) => Ok(*submitted),
                 Given::Before(_) => {
                     let kept = inner.seen::<Kept>(&caller, method).await?.ok_or_else(gone)?;
@@ -164,12 +167,14 @@ impl Inner {
         Ok((home, calls))
     }
 
-    /// Delivers answers.
+    /// Delivers answers. `after_sequence` is where their caller wants to follow from: an event that
+    /// is there already.
     pub(super) async fn give(
         self: &Arc<Self>,
         caller: &Caller,
         method: &str,
         submission: &Submission,
+        after_sequence: u64,
     ) -> Result<Given, Refusal> {
         for _ in 0..self.limits.conflicts {
             let (uid, past) = self.calls(submission).await?;
@@ -183,7 +188,7 @@ impl Inner {
                     if stale {
                         return Ok(Decided::new(None));
                     }
-                    check_cursor(submission.after_sequence, draft.session.last_sequence)?;
+                    check_cursor(after_sequence, draft.session.last_sequence)?;
                     let outcome = draft.answer(&past, &submission.answers, &check_answer)?;
                     let kept = kept(&draft.session, &past, submission, outcome);
                     let request = if draft.records.is_empty() {
@@ -278,6 +283,7 @@ impl Inner {
             sequence: kept.sequence,
             after_sequence: kept.after_sequence,
             position: kept.started.after,
+            own: kept.started.own,
         })
     }
 }
@@ -288,6 +294,8 @@ fn kept(session: &Session, past: &[Call], submission: &Submission, outcome: Answ
     let told = matches!(outcome, Answered::Applied | Answered::Progress);
     let sequence = if told { session.last_sequence } else { 0 };
     let position = session.head;
+    let answers = |queued: &&Queued| queued.answers.iter().any(|answer| &answer.call == first);
+    let queued = session.queued.iter().rev().find(answers);
     Kept {
         outcome: outcome.into(),
         sequence,
@@ -300,6 +308,7 @@ fn kept(session: &Session, past: &[Call], submission: &Submission, outcome: Answ
             sequence: session.last_sequence,
             pauses_after: position,
             seen: 0,
+            own: queued.map(|queued| queued.event.id.clone()),
             replayed: false,
         },
     }
