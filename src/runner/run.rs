@@ -12,7 +12,9 @@ use crate::session::Session;
 use crate::session::content::{Content, Object};
 use crate::session::decide::{Answered, Incoming, Incomings, Start, check_keys};
 use crate::session::draft::Draft;
-use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, SessionUid, UserId};
+use crate::session::id::{
+    AppName, EventId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
+};
 use crate::session::record::{Body, RunConfig};
 use crate::session::refusal::{Reason, Refusal};
 use crate::store;
@@ -60,6 +62,9 @@ pub struct Started {
     /// The caller has the events up to this sequence.
     #[serde(default)]
     pub seen: u64,
+    /// The request's own event, if it has no place yet: it is not echoed when it gets it.
+    #[serde(default)]
+    pub own: Option<EventId>,
     /// The request had been carried out before.
     pub replayed: bool,
 }
@@ -167,6 +172,7 @@ impl Inner {
             sequence: 0,
             pauses_after: self.past(&session, id).await?,
             seen: 0,
+            own: None,
             replayed: false,
         })
     }
@@ -320,6 +326,7 @@ impl Inner {
             sequence: submitted.after_sequence,
             pauses_after,
             seen: 0,
+            own: submitted.own,
             replayed: false,
         })
     }
@@ -337,6 +344,7 @@ fn started(draft: &Draft<'_>, before: u64) -> Started {
         sequence: draft.session.last_sequence,
         pauses_after: after,
         seen: 0,
+        own: None,
         replayed: false,
     }
 }

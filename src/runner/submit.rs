@@ -12,9 +12,10 @@ use crate::session::Session;
 use crate::session::call::Call;
 use crate::session::decide::{Answered, Incomings, find};
 use crate::session::id::{
-    AppName, CallId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
+    AppName, CallId, EventId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
 };
 use crate::session::refusal::{Reason, Refusal};
+use crate::session::state::Queued;
 use crate::tool::arguments::check_answer;
 
 /// Answers, and whose calls they must be for.
@@ -51,6 +52,8 @@ pub struct Submitted {
     pub after_sequence: u64,
     /// Position of the answers' record.
     pub position: u64,
+    /// The answers' event, if it has no place yet.
+    pub own: Option<EventId>,
 }
 
 /// What is recorded of answers for a repeat of the request.
@@ -278,6 +281,7 @@ impl Inner {
             sequence: kept.sequence,
             after_sequence: kept.after_sequence,
             position: kept.started.after,
+            own: kept.started.own,
         })
     }
 }
@@ -288,6 +292,8 @@ fn kept(session: &Session, past: &[Call], submission: &Submission, outcome: Answ
     let told = matches!(outcome, Answered::Applied | Answered::Progress);
     let sequence = if told { session.last_sequence } else { 0 };
     let position = session.head;
+    let answers = |queued: &&Queued| queued.answers.iter().any(|answer| &answer.call == first);
+    let queued = session.queued.iter().rev().find(answers);
     Kept {
         outcome: outcome.into(),
         sequence,
@@ -300,6 +306,7 @@ fn kept(session: &Session, past: &[Call], submission: &Submission, outcome: Answ
             sequence: session.last_sequence,
             pauses_after: position,
             seen: 0,
+            own: queued.map(|queued| queued.event.id.clone()),
             replayed: false,
         },
     }
