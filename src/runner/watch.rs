@@ -47,6 +47,8 @@ pub struct Follow {
     last_sequence: u64,
     /// Events up to this sequence are not shown.
     seen: u64,
+    /// This event is not shown either.
+    own: Option<EventId>,
     caught_up: bool,
     buffer: VecDeque<Placed>,
     /// The reply whose whole text was seen last: pieces of it that come late are dropped.
@@ -59,10 +61,10 @@ pub struct Follow {
 impl Runner {
     /// Follows what `run` gave.
     pub fn follow(&self, started: &Started) -> Follow {
-        let Started { uid, invocation, after, sequence, pauses_after, seen, .. } = started;
+        let Started { uid, invocation, after, sequence, pauses_after, seen, own, .. } = started;
         let followed = Some(invocation.clone());
         let mut follow = Follow::new(&self.inner, uid, followed, *after, *pauses_after);
-        (follow.last_sequence, follow.seen) = (*sequence, *seen);
+        (follow.last_sequence, follow.seen, follow.own) = (*sequence, *seen, own.clone());
         follow
     }
 
@@ -119,6 +121,7 @@ impl Follow {
             pauses_after,
             last_sequence: 0,
             seen: 0,
+            own: None,
             caught_up: false,
             buffer: VecDeque::new(),
             whole: None,
@@ -199,7 +202,7 @@ impl Follow {
         self.position = position;
         if let Some(event) = record.body.event() {
             self.last_sequence = event.sequence.max(self.last_sequence);
-            if event.sequence <= self.seen {
+            if event.sequence <= self.seen || self.own.as_ref() == Some(&event.id) {
                 return Ok(None);
             }
             if self.invocation.as_ref().is_some_and(|id| id != &event.invocation_id) {

@@ -83,6 +83,81 @@ async fn an_answer_is_queued_while_another_invocation_runs() {
 }
 
 #[tokio::test]
+async fn a_queued_answer_by_a_run_shows_what_comes_of_it() {
+    let gate = Gate::new();
+    let pay = Closure::behind(&gate, "pay", Outcome::Nothing);
+    let mut stage = stage([Closure::waits("ask"), pay]).await;
+    let told = stage.say("call ask").await;
+    let session = told.begin.session_id.clone();
+    let mut other = Open::run(&mut stage.client, say(APP, &session, "call pay")).await;
+    gate.reached().await;
+    let answers = vec![crate::support::answer(&told.end.held_calls[0], json!({"n": 1}))];
+    let request = say_answers(APP, &session, answers);
+    let mut first = Open::run(&mut stage.client, request.clone()).await;
+    let mut again = Open::run(&mut stage.client, request).await;
+    gate.open();
+    other.rest().await;
+    for run in [&mut first, &mut again] {
+        assert_eq!(run.begin().invocation_id, told.begin.invocation_id);
+        let rest = run.rest().await;
+        // The message of this very request is not echoed.
+        assert_eq!(story(&rest.events), [r#"clerk: heard ask {"n":1}"#]);
+        assert_eq!(rest.end.state(), State::Completed);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_while_the_model_speaks_is_told_next() {
+    let gate = Gate::new();
+    let mut stage = Setting::new().tool(Closure::asks("ask")).model_behind(&gate).set().await;
+    let mut run = Open::run(&mut stage.client, say(APP, "", "call ask")).await;
+    gate.reached().await;
+    gate.open();
+    let call = run.call().await;
+    assert_eq!(run.event().await.author, "clerk");
+    gate.reached().await;
+    let done = stage.client.submit(submit(&call, json!({"status": "approved"}))).await.unwrap();
+    assert_eq!(done.outcome(), Answered::Applied);
+    gate.open();
+    gate.open();
+    let rest = run.rest().await;
+    assert_eq!(
+        story(&rest.events),
+        [
+            r#"user < ask({"status":"approved"})"#,
+            r#"clerk: heard ask {"status":"pending"}"#,
+            r#"clerk: heard ask {"status":"approved"}"#,
+        ]
+    );
+    assert_eq!(rest.end.state(), State::Completed);
+}
+
+#[tokio::test]
+async fn state_changes_come_with_an_answer_once() {
+    let mut stage = stage([Closure::waits("ask")]).await;
+    let told = stage.say("call ask").await;
+    let session = told.begin.session_id.clone();
+    let answers = vec![crate::support::answer(&told.end.held_calls[0], json!({"n": 1}))];
+    // An answer finds its session by the call.
+    let request = pb::RunAsyncRequest {
+        state_delta: Some(crate::support::object(json!({"seen": 1, "user:u": 2}))),
+        ..say_answers(APP, "", answers)
+    };
+    let rest = stage.client.run(request.clone()).await;
+    assert_eq!(
+        (rest.begin.session_id.as_str(), rest.end.state()),
+        (session.as_str(), State::Completed)
+    );
+    let mut again = request;
+    again.state_delta = Some(crate::support::object(json!({"seen": 9})));
+    stage.client.run(again).await;
+    let request =
+        pb::GetSessionRequest { app_name: APP.into(), user_id: USER.into(), session_id: session };
+    let session = stage.client.sessions.get_session(request).await.unwrap().into_inner();
+    assert_eq!(json(&session.state.unwrap()), json!({"seen": 1, "user:u": 2}));
+}
+
+#[tokio::test]
 async fn all_answers_that_were_queued_are_told() {
     let gate = Gate::new();
     let pay = Closure::behind(&gate, "pay", Outcome::Nothing);

@@ -1,6 +1,6 @@
 //! Unknown tools, failing tools and models, limits, words while they are spoken.
 
-use countersign::proto::v1::{self as pb, call, end_mark::State, invocation, run_config};
+use countersign::proto::v1::{self as pb, end_mark::State, invocation, run_config};
 use countersign::tool::Outcome;
 use serde_json::json;
 
@@ -129,8 +129,8 @@ async fn a_model_that_fails_ends_the_run_and_says_why() {
 #[tokio::test]
 async fn a_run_that_fails_closes_the_calls_that_it_held() {
     let setting = Setting::new().tool(Closure::asks("ask")).tool(Closure::asks("beg"));
-    let pay = |name: &str| (name == "ask").then(|| call_of("ask", Default::default()));
-    let mut stage = setting.cue(move |heard| pay(&heard.name)).set().await;
+    let asks = |name: &str| (name == "ask").then(|| call_of("ask", Default::default()));
+    let mut stage = setting.cue(move |heard| asks(&heard.name)).set().await;
     let told = soon(stage.client.run(with_limit("", "call beg & ask", 3))).await;
     assert_eq!(told.end.state(), State::Failed);
     let id = calls(&told.events)[0].id.clone();
@@ -150,5 +150,4 @@ async fn a_run_that_fails_closes_the_calls_that_it_held() {
         "{:?}",
         story(&told.events)
     );
-    assert_eq!(call::State::Cancelled as i32, 6);
 }

@@ -5,7 +5,7 @@ use countersign::tool::Outcome;
 use serde_json::json;
 use tonic::Code;
 
-use super::stage::{Closure, Gate, soon, stage};
+use super::stage::{Closure, Gate, Setting, call_of, soon, stage};
 use crate::support::{answer, reason, say_answers, story, submit};
 
 type Answered = submit_function_response_response::Outcome;
@@ -160,11 +160,9 @@ async fn case_114_of_two_answers_at_once_one_wins() {
     let gate = Gate::new();
     let pay = Closure::behind(&gate, "pay", Outcome::Nothing);
     let runs = pay.runs();
-    let setting = super::stage::Setting::new().tool(Closure::waits("ask")).tool(pay);
-    let mut stage = setting
-        .cue(|heard| (heard.name == "ask").then(|| super::stage::call_of("pay", json_object())))
-        .set()
-        .await;
+    let setting = Setting::new().tool(Closure::waits("ask")).tool(pay);
+    let pays = |name: &str| (name == "ask").then(|| call_of("pay", Default::default()));
+    let mut stage = setting.cue(move |heard| pays(&heard.name)).set().await;
     let told = stage.say("call ask").await;
     let held = &told.end.held_calls[0];
     let mut other = stage.server.client().await;
@@ -181,8 +179,4 @@ async fn case_114_of_two_answers_at_once_one_wins() {
     gate.open();
     let rest = soon(stage.client.follow(&won)).await;
     assert_eq!((rest.end.state(), runs.get()), (State::Completed, 1));
-}
-
-fn json_object() -> countersign::session::content::Object {
-    Default::default()
 }
