@@ -5,6 +5,7 @@ mod cli;
 mod core;
 mod crash;
 mod examples;
+mod kill;
 mod leaving;
 mod main_job;
 mod ownership;
