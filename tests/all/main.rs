@@ -2,10 +2,12 @@
 
 mod cases;
 mod cli;
+mod errors;
 mod examples;
 mod leaving;
 mod main_job;
 mod ownership;
 mod requests;
+mod streams;
 mod support;
 mod wire;
