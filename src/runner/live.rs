@@ -197,7 +197,8 @@ mod tests {
         hub.lost(&uid);
         assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
         assert_eq!(positions(live.after(4)), None);
-        (grows.mark_unchanged(), feed.mark_unchanged());
+        grows.mark_unchanged();
+        feed.mark_unchanged();
         hub.appended(&uid, placed(5..=5), None);
         assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
     }
