@@ -56,7 +56,6 @@ fn approval(call: &str) -> Submission {
             comment: String::new(),
             state_delta: Object::new(),
         },
-        after_sequence: 0,
     }
 }
 
