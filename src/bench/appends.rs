@@ -32,7 +32,7 @@ async fn one(
 ) -> Result<(), Failure> {
     let fsyncs = machine::fsyncs_per_second(directory)?;
     let bare = bare(&directory.join("bare.db"), writers, time).await?;
-    let store = Arc::new(Sqlite::open(&directory.join("store.db"), Clock::system())?);
+    let store = Arc::new(Sqlite::open(directory.join("store.db"), Clock::system())?);
     let (since, mut tasks) = (Instant::now(), tokio::task::JoinSet::new());
     for writer in 0..writers {
         tasks.spawn(append(store.clone(), writer, since + time));

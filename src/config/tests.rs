@@ -116,7 +116,7 @@ request_bytes = '9 MiB'
         "c.toml:4:14: `log_format` must be a text in quotes",
         "c.toml:5:17: `drain_timeout` must be a duration from 0s to 1h, such as 30s",
         "c.toml:7:1: there is no limit `event_byte` (did you mean `event_bytes`?)",
-        "c.toml:8:13: `heartbeat` must be from 1s to 300s",
+        "c.toml:8:13: `heartbeat` must be from 1s to 5m",
         "c.toml:9:14: `stream_age` must be a whole number, or a text such as \"15s\"",
         "c.toml:10:17: `request_bytes` must be from 64 KiB to 8 MiB",
     ];

@@ -127,7 +127,8 @@ impl Runner {
         after: Option<(String, String)>,
         limit: usize,
     ) -> Result<Listed<InvocationView>, Refusal> {
-        self.inner.list(Query { after, limit, ..filter.query() }).await?.try_map(read)
+        let page = self.inner.list(Query { after, limit, ..filter.query() }).await?;
+        Ok(Listed { items: page.items.into_iter().filter_map(read).collect(), next: page.next })
     }
 
     /// Watches invocations, from behind a feed number on or from the beginning.
@@ -186,18 +187,9 @@ impl Runner {
     }
 }
 
-fn read(stored: Stored) -> Result<InvocationView, Refusal> {
-    index::read(&stored.entry.bytes)
-}
-
-impl<T> Listed<T> {
-    pub(super) fn try_map<U>(
-        self,
-        map: impl FnMut(T) -> Result<U, Refusal>,
-    ) -> Result<Listed<U>, Refusal> {
-        let items = self.items.into_iter().map(map).collect::<Result<_, _>>()?;
-        Ok(Listed { items, next: self.next })
-    }
+/// One that cannot be read (an alarm is logged) keeps no other one from being listed.
+fn read(stored: Stored) -> Option<InvocationView> {
+    index::read(&stored.entry.bytes).ok()
 }
 
 impl Inner {
@@ -261,9 +253,10 @@ impl Changes {
         let last = page.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
         self.list = (page.len() == PAGE).then_some(last);
         for stored in page {
-            self.told.insert(stored.entry.id.clone());
-            let view = read(stored)?;
-            self.pending.push_back((0, Changed::Now(Box::new(view))));
+            if let Some(view) = read(stored) {
+                self.told.insert(view.id.to_string());
+                self.pending.push_back((0, Changed::Now(Box::new(view))));
+            }
         }
         Ok(())
     }
@@ -275,7 +268,7 @@ impl Changes {
             let (id, feed) = (stored.entry.id.clone(), stored.feed);
             let known = self.told.contains(&id) || stored.born <= self.known_before;
             if !stored.removed {
-                let view: InvocationView = index::read(&stored.entry.bytes)?;
+                let Some(view) = read(stored.clone()) else { continue };
                 if self.filter.matches(&view) {
                     self.told.insert(id);
                     self.pending.push_back((feed, Changed::Now(Box::new(view))));

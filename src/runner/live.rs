@@ -103,9 +103,10 @@ impl Live {
         };
         let last = *last;
         // Two writers may come here in another order than their records have: the later ones stand
-        // in the tail already, and whoever lacks these reads the store.
+        // in the tail already, and whoever lacks these reads the store. Tail and head change under
+        // one lock.
+        let mut tail = lock(&self.tail);
         if last > *self.head.borrow() {
-            let mut tail = lock(&self.tail);
             let next = tail.records.back().map(|(position, _)| position + 1);
             if next.is_some_and(|next| next != records[0].0) {
                 tail.records.clear();
@@ -197,7 +198,8 @@ mod tests {
         hub.lost(&uid);
         assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
         assert_eq!(positions(live.after(4)), None);
-        (grows.mark_unchanged(), feed.mark_unchanged());
+        grows.mark_unchanged();
+        feed.mark_unchanged();
         hub.appended(&uid, placed(5..=5), None);
         assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
     }

@@ -68,6 +68,7 @@ impl Runner {
         let more = due.len() == PIECE;
         let mut uids: Vec<SessionUid> = due.into_iter().map(|stored| stored.uid).collect();
         uids.dedup();
+        let mut kept = false;
         for uid in uids {
             let expired = inner
                 .decide(&uid, &inner.server(), |draft| {
@@ -75,15 +76,17 @@ impl Runner {
                     Ok(Decided::new(()))
                 })
                 .await;
-            if let Err(refusal) = expired {
-                tracing::warn!(
+            match expired {
+                Ok(_) => kept = true,
+                Err(refusal) => tracing::warn!(
                     session_uid = %uid,
                     reason = refusal.reason.as_str(),
                     "a deadline could not be kept"
-                );
+                ),
             }
         }
-        Ok(more)
+        // If none could be kept the next ones are the same: they have time until the next round.
+        Ok(more && kept)
     }
 
     /// Requests and tombstones that are old enough are forgotten. True: there is more.

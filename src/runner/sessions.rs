@@ -121,9 +121,10 @@ impl Runner {
         let mut items = Vec::with_capacity(page.items.len());
         for stored in &page.items {
             // One that was deleted meanwhile, or cannot be read, is not listed.
-            if let Ok(Some(session)) = self.inner.session(&stored.uid).await {
-                let state = self.inner.merged_state(&session).await?;
-                items.push(SessionView { session, state });
+            match self.inner.listed(&stored.uid).await {
+                Ok(view) => items.extend(view),
+                Err(refusal) if refusal.reason == Reason::SessionQuarantined => {}
+                Err(refusal) => return Err(refusal),
             }
         }
         Ok(Listed { items, next: page.next })
@@ -232,6 +233,12 @@ impl Inner {
         let session = self.session(&uid).await?.ok_or_else(gone)?;
         let state = self.merged_state(&session).await?;
         Ok(SessionView { session, state })
+    }
+
+    async fn listed(&self, uid: &SessionUid) -> Result<Option<SessionView>, Refusal> {
+        let Some(session) = self.session(uid).await? else { return Ok(None) };
+        let state = self.merged_state(&session).await?;
+        Ok(Some(SessionView { session, state }))
     }
 
     /// Ends the paused invocations of a session that is to be deleted, as a record that followers

@@ -177,7 +177,6 @@ async fn story(client: &mut Client, session: &str) -> Story {
         app_name: APP.into(),
         user_id: USER.into(),
         session_id: session.into(),
-        ..Default::default()
     };
     let found = client.sessions.get_session(request).await.unwrap().into_inner();
     let mut names = BTreeMap::new();

@@ -15,6 +15,7 @@ use crate::wire::{Content, Contract, encode};
 mod accepted;
 mod large;
 mod nested;
+mod submissions;
 mod table;
 
 const APP: &str = "reimbursement_agent";

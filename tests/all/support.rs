@@ -39,7 +39,16 @@ impl Server {
 
     /// A server on a store that another one may have used before.
     pub async fn start_on(builder: Builder, store: Arc<Memory>) -> Self {
-        let server = builder.store(store.clone()).build().await.unwrap();
+        Self::serve(builder.store(store.clone()), store).await
+    }
+
+    /// A server on whatever store the builder has.
+    pub async fn stored(builder: Builder) -> Self {
+        Self::serve(builder, Arc::new(Memory::new(Clock::system()))).await
+    }
+
+    async fn serve(builder: Builder, store: Arc<Memory>) -> Self {
+        let server = builder.build().await.unwrap();
         let listener = app::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let runner = server.runner().clone();

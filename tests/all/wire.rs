@@ -11,7 +11,7 @@ use prost_types::{DescriptorProto, FileDescriptorSet};
 use serde_json::Value;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 
 /// Bytes as they are.
 #[derive(Clone, Copy, Default)]
@@ -136,7 +136,25 @@ impl Contract {
         grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
         let path = self.methods[method].0.parse().unwrap();
         let reply = grpc.server_streaming(Request::new(request), path, Raw).await?;
-        let mut stream = reply.into_inner();
+        Self::read_all(method, reply.into_inner()).await
+    }
+
+    /// The same, with a request that is sent only when it is there.
+    pub async fn ask_late(
+        &self,
+        channel: &Channel,
+        method: &str,
+        request: impl Future<Output = Vec<u8>> + Send + 'static,
+    ) -> Result<Vec<Bytes>, Status> {
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+        let path = self.methods[method].0.parse().unwrap();
+        let request = futures_util::stream::once(request);
+        let reply = grpc.streaming(Request::new(request), path, Raw).await?;
+        Self::read_all(method, reply.into_inner()).await
+    }
+
+    async fn read_all(method: &str, mut stream: Streaming<Bytes>) -> Result<Vec<Bytes>, Status> {
         let mut messages = Vec::new();
         // Watchers never end by themselves: what they say first is enough.
         let endless = method.starts_with("Watch");

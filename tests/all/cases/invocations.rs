@@ -153,8 +153,8 @@ async fn invocations_are_listed_by_state() {
     };
     let (held_id, over_id) = (&held.begin.invocation_id, &over.begin.invocation_id);
     assert_eq!(list(vec![], "").await, [over_id.clone(), held_id.clone()]);
-    assert_eq!(list(vec![invocation::State::Paused], "").await, [held_id.clone()]);
-    assert_eq!(list(vec![], &over.begin.session_id).await, [over_id.clone()]);
+    assert_eq!(list(vec![invocation::State::Paused], "").await, [held_id.as_str()]);
+    assert_eq!(list(vec![], &over.begin.session_id).await, [over_id.as_str()]);
     assert_eq!(list(vec![invocation::State::Failed], "").await, [""; 0]);
 }
 
