@@ -294,7 +294,8 @@ enum Turn {
 }
 
 impl Hands {
-    /// Replaces what came back and was too large to be recorded. False: there is nothing to replace.
+    /// Replaces what came back and was too large to be recorded. False: there is nothing to
+    /// replace.
     fn shorten(&mut self, message: &str) -> bool {
         let mut any = false;
         for done in &mut self.done {
