@@ -160,6 +160,19 @@ impl Inner {
         self.reload(uid).await
     }
 
+    /// The session as it is for who has read its log up to a position: what was appended stands in
+    /// the store before it stands in memory.
+    pub(crate) async fn session_from(
+        &self,
+        uid: &SessionUid,
+        position: u64,
+    ) -> Result<Option<Arc<Session>>, Refusal> {
+        match self.session(uid).await? {
+            Some(session) if session.head >= position => Ok(Some(session)),
+            _ => self.reload(uid).await,
+        }
+    }
+
     /// The session as the store has it, whatever memory says.
     pub(crate) async fn reload(&self, uid: &SessionUid) -> Result<Option<Arc<Session>>, Refusal> {
         let opened = self.store.open(uid).await.map_err(refuse_store)?;

@@ -188,7 +188,7 @@ impl Follow {
         }
         // No log is empty: one that has nothing to read may be gone.
         if rows.is_empty() {
-            let there = self.inner.session(&self.uid).await?;
+            let there = self.inner.session_from(&self.uid, self.position).await?;
             if there.is_none_or(|session| session.head < self.position) {
                 // What was appended right before it was deleted may have come meanwhile.
                 self.buffer.extend(self.live.after(self.position).unwrap_or_default());
@@ -219,7 +219,8 @@ impl Follow {
                 if invocation == followed && position > self.pauses_after =>
             {
                 let held = held.clone();
-                self.held(&held).await.map(|held| Some(Item::Paused(held)))
+                let held = self.held(&held, position).await?;
+                Ok(Some(Item::Paused(held)))
             }
             Body::Ended { invocation, how } if invocation == followed => {
                 Ok(Some(Item::Ended(how.clone())))
@@ -228,9 +229,9 @@ impl Follow {
         }
     }
 
-    /// The calls of a pause, whole, as they are now.
-    async fn held(&self, ids: &[CallId]) -> Result<Vec<Call>, Refusal> {
-        let session = self.inner.session(&self.uid).await?.ok_or_else(gone)?;
+    /// The calls of the pause at a position, whole, as they are now.
+    async fn held(&self, ids: &[CallId], position: u64) -> Result<Vec<Call>, Refusal> {
+        let session = self.inner.session_from(&self.uid, position).await?.ok_or_else(gone)?;
         let mut held = Vec::with_capacity(ids.len());
         for id in ids {
             match session.calls.get(id) {

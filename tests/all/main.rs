@@ -6,6 +6,7 @@ mod core;
 mod crash;
 mod errors;
 mod examples;
+mod kill;
 mod leaving;
 mod main_job;
 mod ownership;

@@ -139,7 +139,6 @@ fn a_cancel_closes_every_level_once() {
     for name in ["helper", "above", "below"] {
         assert_eq!(bench.phase(name), "CANCELLED", "{name}");
     }
-    // The placeholder above, which waited for the helper, is told before its call is closed.
     assert_eq!((bench.told("helper"), bench.told("above"), bench.told("below")), (1, 2, 2));
     assert!(bench.session.invocations.is_empty() && !bench.session.can_move());
 }
