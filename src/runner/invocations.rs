@@ -265,6 +265,10 @@ impl Changes {
     async fn read_changes(&mut self) -> Result<bool, Refusal> {
         let changes = self.inner.store.changes(index::INVOCATION, self.feed, PAGE).await;
         let changes = changes.map_err(refuse_store)?;
+        if changes.upto < self.feed {
+            // The store is not the one that the cursor came from, or it has gone back.
+            return Err(expired());
+        }
         for stored in changes.entries {
             let (id, feed) = (stored.entry.id.clone(), stored.feed);
             let known = self.told.contains(&id) || stored.born <= self.known_before;
@@ -299,6 +303,11 @@ impl Changes {
         let wanted = self.filter.query().tags;
         wanted.iter().zip(tags).all(|(wanted, tag)| wanted.as_ref().is_none_or(|w| w == tag))
     }
+}
+
+/// A cursor that changes can no longer be told from: begin without one.
+pub(crate) fn expired() -> Refusal {
+    Refusal::new(Reason::CursorExpired, "the cursor is too old; watch again without one")
 }
 
 fn removed(stored: &Stored) -> Option<Changed> {

@@ -41,6 +41,7 @@ mod watch;
 mod write;
 
 pub use cast::{Cast, Registry};
+pub(crate) use invocations::expired;
 pub use invocations::{Changed, Changes, Find, InvocationFilter, Listed};
 pub(crate) use run::no_agent;
 pub use run::{Run, Started};
@@ -179,13 +180,17 @@ impl Inner {
         let Some(opened) = opened else { return Ok(None) };
         let mut rows = opened.rows.into_iter();
         let mut session = match opened.snapshot {
-            Some((_, bytes)) => codec::decode_snapshot(&bytes).map_err(|e| quarantine(uid, &e))?,
-            None => {
-                let first = rows.next().map(|row| codec::decode_record(&row.bytes));
-                let first = first.transpose().map_err(|wrong| quarantine(uid, &wrong))?;
-                let begun = first.as_ref().and_then(Session::begin);
-                begun.ok_or_else(|| quarantine(uid, &"the log does not begin a session"))?
-            }
+            // A snapshot is never needed for truth: one that cannot be read is passed over.
+            Some((_, bytes)) => match codec::decode_snapshot(&bytes) {
+                Ok(session) => session,
+                Err(wrong) => {
+                    tracing::warn!(session_uid = %uid, error = %wrong, "a snapshot cannot be read");
+                    let first = self.store.read(uid, 0, 1).await.map_err(refuse_store)?;
+                    rows = Vec::new().into_iter();
+                    first_of(uid, first.into_iter().next())?
+                }
+            },
+            None => first_of(uid, rows.next())?,
         };
         fold(uid, &mut session, rows)?;
         let session = self.read_on(uid, Arc::new(session)).await?;
@@ -232,6 +237,14 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// The session that the first record of a log begins.
+fn first_of(uid: &SessionUid, row: Option<store::Row>) -> Result<Session, Refusal> {
+    let record = row.map(|row| codec::decode_record(&row.bytes)).transpose();
+    let record = record.map_err(|wrong| quarantine(uid, &wrong))?;
+    let begun = record.as_ref().and_then(Session::begin);
+    begun.ok_or_else(|| quarantine(uid, &"the log does not begin a session"))
 }
 
 fn fold(

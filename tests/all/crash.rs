@@ -201,7 +201,10 @@ async fn story(client: &mut Client, session: &str) -> Story {
         }
     }
     let event = |event: &pb::Event| {
-        let text = countersign::proto::to_json(event).unwrap();
+        let mut event = event.clone();
+        // They stand in the order of the ids, which are random.
+        event.long_running_tool_ids.sort_by_key(|id| names.get(id).cloned());
+        let text = countersign::proto::to_json(&event).unwrap();
         renamed(serde_json::from_str(&text).unwrap(), &names)
     };
     let state = json(found.state.as_ref().unwrap());

@@ -18,6 +18,9 @@ use crate::session::json::{self, MAX_DEPTH};
 /// Longest comment, in bytes.
 const MAX_COMMENT_BYTES: usize = 4096;
 
+/// Largest metadata of a run, in bytes of JSON: it stands on every event.
+const MAX_METADATA_BYTES: usize = 8 * 1024;
+
 /// Keys of metadata that begin so are ADK's own.
 const INTERNAL: &str = "__adk_internal_";
 
@@ -116,6 +119,11 @@ pub(crate) fn run(
     let metadata = object("run_config.custom_metadata", custom_metadata, &mut faults);
     if metadata.iter().flatten().any(|(key, _)| key.starts_with(INTERNAL)) {
         faults.add("run_config.custom_metadata", "must not have keys of ADK's own");
+    }
+    let bytes = |object: &Object| Value::Object(object.clone()).to_string().len();
+    if metadata.as_ref().is_some_and(|object| bytes(object) > MAX_METADATA_BYTES) {
+        let rule = format!("must be at most {MAX_METADATA_BYTES} bytes long as JSON");
+        faults.add("run_config.custom_metadata", rule);
     }
     if !has_message && state_delta.as_ref().is_some_and(|delta| !delta.is_empty()) {
         faults.add("state_delta", "must come with a message");
