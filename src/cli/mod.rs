@@ -43,8 +43,8 @@ const LONG_ABOUT: &str = "\
 Runs AI agents whose important actions wait for a human.
 
 A run streams what an agent says and does. When it calls a tool that has to wait for somebody, \
-such as a manager's approval, the run pauses and costs nothing; anybody delivers the answer with one \
-command, and the run goes on exactly where it stopped, exactly once.";
+such as a manager's approval, the run pauses and costs nothing; anybody delivers the answer with \
+one command, and the run goes on exactly where it stopped, exactly once.";
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the run is paused.
