@@ -151,8 +151,8 @@ impl Builder {
         self
     }
 
-    /// Keeps sessions in an SQLite file, which is made if it is missing, once all else is right. One
-    /// server at a time can have it.
+    /// Keeps sessions in an SQLite file, which is made if it is missing, once all else is right.
+    /// One server at a time can have it.
     pub fn sqlite(mut self, path: impl AsRef<Path>) -> Self {
         self.keeps = Keeps::Sqlite(path.as_ref().to_owned());
         self

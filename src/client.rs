@@ -70,7 +70,8 @@ impl Retry {
         }
         let factor = 1_u32 << failures.saturating_sub(1).min(16);
         let delay = asked.unwrap_or(self.first_delay.saturating_mul(factor));
-        // Up to a quarter less, so that clients which lost the same server do not come back at once.
+        // Up to a quarter less, so that clients which lost the same server do not come back at
+        // once.
         let quarters = u32::from(Uuid::new_v4().as_bytes()[0]);
         Some(delay.min(self.max_delay) * (1024 - quarters) / 1024)
     }
@@ -84,7 +85,8 @@ pub struct AddressInvalid {
     rule: &'static str,
 }
 
-/// A connection to a server, made when it is first used and again when it was lost. Clones share it.
+/// A connection to a server, made when it is first used and again when it was lost. Clones share
+/// it.
 #[derive(Debug, Clone)]
 pub struct Client {
     address: String,
@@ -140,9 +142,9 @@ impl Client {
         SessionServiceClient::new(self.channel.clone())
     }
 
-    /// RunAsync up to its end: where the stream breaks off, or the server asks to reconnect, it goes
-    /// on behind the last entry received. Without a `request_id` it gets one, so that the message is
-    /// never given twice.
+    /// RunAsync up to its end: where the stream breaks off, or the server asks to reconnect, it
+    /// goes on behind the last entry received. Without a `request_id` it gets one, so that the
+    /// message is never given twice.
     pub fn run(&self, request: v1::RunAsyncRequest) -> Events {
         Events::run(self.clone(), request)
     }
@@ -153,14 +155,14 @@ impl Client {
         Events::watch(self.clone(), request)
     }
 
-    /// WatchInvocations, which goes on behind the last message received where the stream breaks off.
-    /// Never ends by itself.
+    /// WatchInvocations, which goes on behind the last message received where the stream breaks
+    /// off. Never ends by itself.
     pub fn invocations(&self, request: v1::WatchInvocationsRequest) -> Invocations {
         Invocations::new(self.clone(), request)
     }
 
-    /// SubmitFunctionResponse, repeated while nobody knows what became of it. Without a `request_id`
-    /// it gets one, so that a repeat is recognised.
+    /// SubmitFunctionResponse, repeated while nobody knows what became of it. Without a
+    /// `request_id` it gets one, so that a repeat is recognised.
     pub async fn submit(
         &self,
         mut request: v1::SubmitFunctionResponseRequest,
@@ -228,7 +230,8 @@ pub struct Violation {
     pub rule: String,
 }
 
-/// The server's own reason for an error; none if it comes from the connection, a proxy or a library.
+/// The server's own reason for an error; none if it comes from the connection, a proxy or a
+/// library.
 pub fn refusal(status: &Status) -> Option<Refusal> {
     let info = status.get_details_error_info().filter(|info| info.domain == DOMAIN)?;
     let violations = status.get_details_bad_request().map(|bad| bad.field_violations);

@@ -132,7 +132,8 @@ limits! {
     cached_sessions: usize, Count = 1_024, 16, 1_000_000;
     /// How often a decision is made again because somebody else was first.
     conflicts: u32, Count = 100, 1, 10_000;
-    /// Takeovers of a session without progress, after which it is left alone until somebody answers.
+    /// Takeovers of a session without progress, after which it is left alone until somebody
+    /// answers.
     takeovers: u32, Count = 5, 1, 100;
     /// Time for which a request_id is remembered at least.
     remember_requests: Duration, Seconds = 86_400, 86_400, 31_536_000;

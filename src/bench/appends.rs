@@ -1,5 +1,5 @@
-//! Appends to the store, without a server: one log a writer, 1 KiB a record, each waits for the disk.
-//! Beside them bare SQLite with the same grouping: one row, nothing else.
+//! Appends to the store, without a server: one log a writer, 1 KiB a record, each waits for the
+//! disk. Beside them bare SQLite with the same grouping: one row, nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
 //! `countersign bench`: the figures of the documentation, measured here, beside what bounds them.
 //!
 //! The server under test is a process of its own, on this machine, with its store in a temporary
-//! directory; the load comes from this process. Every figure stands beside what it is to be compared
-//! with, measured in the same run: absolute numbers of two machines say nothing about each other.
+//! directory; the load comes from this process. Every figure stands beside what it is to be
+//! compared with, measured in the same run: absolute numbers of two machines say nothing about each
+//! other.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Events a second, to one stream and to many: read from the log, and pieces of a text that is being
-//! spoken; each beside a bare tonic server that streams the same messages.
+//! Events a second, to one stream and to many: read from the log, and pieces of a text that is
+//! being spoken; each beside a bare tonic server that streams the same messages.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! The command line: one file a command, over [`crate::client`] only.
 //!
 //! What is meant for people goes through `text::clean`, since contents come from models, tools and
-//! other users: none of them may move the cursor, colour the screen or forge a line. With `--json` a
-//! command prints proto3 JSON instead, one message a line, and nothing else on standard output.
+//! other users: none of them may move the cursor, colour the screen or forge a line. With `--json`
+//! a command prints proto3 JSON instead, one message a line, and nothing else on standard output.
 
 use std::process::ExitCode;
 
@@ -42,8 +42,8 @@ pub mod exit {
 const LONG_ABOUT: &str = "\
 Runs AI agents whose important actions wait for a human.
 
-A run streams what an agent says and does. When it calls a tool that has to wait for somebody, such \
-as a manager's approval, the run pauses and costs nothing; anybody delivers the answer with one \
+A run streams what an agent says and does. When it calls a tool that has to wait for somebody, \
+such as a manager's approval, the run pauses and costs nothing; anybody delivers the answer with one \
 command, and the run goes on exactly where it stopped, exactly once.";
 
 const AFTER_HELP: &str = "\

@@ -58,9 +58,9 @@ impl Events {
         self.after
     }
 
-    /// The next event; none after the mark `end`. Marks `end` that only ask to reconnect, and `begin`
-    /// of every connection but the first, are kept back. An error is final: it is a refusal, or the
-    /// server did not come back in time.
+    /// The next event; none after the mark `end`. Marks `end` that only ask to reconnect, and
+    /// `begin` of every connection but the first, are kept back. An error is final: it is a
+    /// refusal, or the server did not come back in time.
     pub async fn next(&mut self) -> Result<Option<v1::Event>, Status> {
         while !self.over {
             if !self.link.is_open() {

@@ -1,4 +1,5 @@
-//! Pages of lists and cursors of watches: opaque texts, bound to the filter that they were made for.
+//! Pages of lists and cursors of watches: opaque texts, bound to the filter that they were made
+//! for.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

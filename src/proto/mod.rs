@@ -29,8 +29,8 @@ pub fn to_json(message: &impl Serialize) -> Result<String, serde_json::Error> {
 /// are refused (a 64-bit field takes them as text, as proto3 JSON writes them).
 ///
 /// `serde_json::from_str` does not do: it keeps numbers as text in this crate (the feature
-/// `arbitrary_precision`), which the generated code cannot read. This reads the text as a [`wkt::Value`]
-/// first, whose numbers are plain.
+/// `arbitrary_precision`), which the generated code cannot read. This reads the text as a
+/// [`wkt::Value`] first, whose numbers are plain.
 pub fn from_json<M: DeserializeOwned>(text: &str) -> Result<M, serde_json::Error> {
     let tree: wkt::Value = serde_json::from_str(text)?;
     M::deserialize(serde_json::to_value(tree)?)

@@ -188,14 +188,11 @@ impl Driver {
         if refusal.reason == Reason::LimitExceeded && self.hands.shorten(&refusal.message) {
             return Turn::Again;
         }
-        if self.draining() { Turn::Over } else { Turn::Retry }
+        if self.stopped() { Turn::Over } else { Turn::Retry }
     }
 
     /// Starts what the log says is started, and asks the models whose turn it is.
     async fn perform(&mut self, session: Arc<Session>) -> Turn {
-        if self.draining() {
-            return Turn::Wait;
-        }
         let Work { bodies, models, abandoned } = self.hands.perform(&session);
         for key in abandoned {
             if let Some(task) = self.models.remove(&key) {
@@ -208,6 +205,10 @@ impl Driver {
             let body = perform::Body { call, since: self.since, siblings };
             let running = self.inner.clone().run_body(session.clone(), body);
             self.tasks.spawn(running.in_current_span());
+        }
+        // What the log says is started is run even now: not to do so would be an unknown outcome.
+        if self.draining() {
+            return Turn::Wait;
         }
         for (key, seen) in models {
             if let Err(refusal) = self.ask(&session, key.clone(), seen).await {
@@ -265,7 +266,7 @@ impl Driver {
             match self.inner.session(&self.uid).await {
                 Ok(session) => return session,
                 Err(refusal) if refusal.reason == Reason::SessionQuarantined => return None,
-                Err(_) if self.draining() => return None,
+                Err(_) if self.stopped() => return None,
                 Err(_) => tokio::time::sleep(STORE_RETRY).await,
             }
         }
@@ -294,7 +295,8 @@ enum Turn {
 }
 
 impl Hands {
-    /// Replaces what came back and was too large to be recorded. False: there is nothing to replace.
+    /// Replaces what came back and was too large to be recorded. False: there is nothing to
+    /// replace.
     fn shorten(&mut self, message: &str) -> bool {
         let mut any = false;
         for done in &mut self.done {

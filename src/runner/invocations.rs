@@ -219,7 +219,8 @@ impl Inner {
 }
 
 impl Changes {
-    /// The next change, with the feed number to go on from after it. It can be dropped at any await.
+    /// The next change, with the feed number to go on from after it. It can be dropped at any
+    /// await.
     pub async fn next(&mut self) -> Result<(u64, Changed), Refusal> {
         loop {
             if let Some(next) = self.pending.pop_front() {

@@ -112,8 +112,8 @@ impl Runner {
         &self.inner.draining
     }
 
-    /// Starts nothing new from here on. Bodies at work are awaited, for as long as the caller waits;
-    /// what is not back then is recovered at the next start.
+    /// Starts nothing new from here on. Bodies at work are awaited, for as long as the caller
+    /// waits; what is not back then is recovered at the next start.
     pub async fn drain(&self) {
         self.inner.draining.cancel();
         self.inner.tasks.close();

@@ -1,5 +1,5 @@
-//! Performing what was decided: running bodies and asking models. What comes back goes to the driver
-//! as `Done`; nothing is stored from here.
+//! Performing what was decided: running bodies and asking models. What comes back goes to the
+//! driver as `Done`; nothing is stored from here.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

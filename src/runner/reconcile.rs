@@ -1,7 +1,8 @@
-//! What nobody asks for and has to be done: sessions whose owner is gone, deadlines, and forgetting.
+//! What nobody asks for and has to be done: sessions whose owner is gone, deadlines, and
+//! forgetting.
 //!
-//! Every job is a `tick` that does a bounded piece of work and says whether there is more. The server
-//! calls them in a loop; tests call them directly.
+//! Every job is a `tick` that does a bounded piece of work and says whether there is more. The
+//! server calls them in a loop; tests call them directly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,8 +142,8 @@ impl Runner {
 }
 
 impl Inner {
-    /// Claims a session whose owner is gone and drives it. False: it needs nobody, somebody else was
-    /// first, or it was claimed too often for nothing: then it waits until somebody answers.
+    /// Claims a session whose owner is gone and drives it. False: it needs nobody, somebody else
+    /// was first, or it was claimed too often for nothing: then it waits until somebody answers.
     async fn take_over(self: &Arc<Self>, uid: &SessionUid) -> Result<bool, Refusal> {
         let driven = Driven::new(self, uid);
         if !driven.alone() {

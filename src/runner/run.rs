@@ -1,5 +1,5 @@
-//! RunAsync: a message sets an invocation going, answers continue one, or nothing is sent and one is
-//! only followed. What comes back says what to follow; the invocation does not depend on it.
+//! RunAsync: a message sets an invocation going, answers continue one, or nothing is sent and one
+//! is only followed. What comes back says what to follow; the invocation does not depend on it.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -125,8 +125,8 @@ impl Inner {
         Ok(rested_at.saturating_sub(1))
     }
 
-    /// Follows from behind an event that the caller has already, if that is later; but what ends the
-    /// stream is told however far that event is behind it.
+    /// Follows from behind an event that the caller has already, if that is later; but what ends
+    /// the stream is told however far that event is behind it.
     async fn skip_to(&self, mut started: Started, sequence: u64) -> Result<Started, Refusal> {
         if sequence == 0 {
             return Ok(started);

@@ -167,7 +167,8 @@ impl Runner {
         .await
     }
 
-    /// Deletes a session with its log. Held calls end cancelled first; one that is not there is fine.
+    /// Deletes a session with its log. Held calls end cancelled first; one that is not there is
+    /// fine.
     pub async fn delete_session(&self, caller: Caller, key: SessionKey) -> Result<(), Refusal> {
         self.inner.check_open()?;
         let inner = self.inner.clone();

@@ -17,7 +17,8 @@ fn one(SessionKey { app, user: _, id }: &SessionKey, record: &Record) {
     macro_rules! told {
         ($invocation:expr, $what:literal $(, $name:ident = $value:expr)*) => {
             tracing::info!(
-                %app, session_id = %id, invocation_id = %$invocation, %by $(, $name = %$value)*, $what
+                %app, session_id = %id, invocation_id = %$invocation, %by
+                $(, $name = %$value)*, $what
             )
         };
     }

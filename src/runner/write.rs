@@ -170,9 +170,9 @@ impl Inner {
             .with("actual", bytes)
     }
 
-    /// Decides on a session as it is and appends what was decided, again if somebody else was first.
-    /// What sets an unowned session going takes it for this process. The decision must be repeatable:
-    /// it is made anew on the session as it then is. None: there is no such session.
+    /// Decides on a session as it is and appends what was decided, again if somebody else was
+    /// first. What sets an unowned session going takes it for this process. The decision must be
+    /// repeatable: it is made anew on the session as it then is. None: there is no such session.
     pub(crate) async fn decide<T>(
         self: &Arc<Self>,
         uid: &SessionUid,

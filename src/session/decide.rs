@@ -209,8 +209,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Answers from outside: all are checked first, repeats are passed over, one refusal refuses all.
-    /// `past` are calls that the session does not hold any more.
+    /// Answers from outside: all are checked first, repeats are passed over, one refusal refuses
+    /// all. `past` are calls that the session does not hold any more.
     pub fn answer(
         &mut self,
         past: &[Call],
@@ -445,8 +445,8 @@ pub fn find<'a>(session: &'a Session, past: &'a [Call], id: &CallId) -> Option<&
     session.calls.get(id).or_else(|| past.iter().find(|call| &call.spec.id == id))
 }
 
-/// Refuses keys of state that a caller may not set; `temp` says whether an invocation is there whose
-/// state `temp:` keys can be.
+/// Refuses keys of state that a caller may not set; `temp` says whether an invocation is there
+/// whose state `temp:` keys can be.
 pub fn check_keys(delta: &Object, field: &str, temp: bool) -> Result<(), Refusal> {
     let broken = |key: &String| match key {
         key if key.is_empty() => Some("a key must not be empty"),

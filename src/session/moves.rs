@@ -57,8 +57,8 @@ impl Draft<'_> {
         false
     }
 
-    /// The first queued answer to an invocation gets its place. An invocation that goes on, or ends,
-    /// has all of them in the conversation before anything else.
+    /// The first queued answer to an invocation gets its place. An invocation that goes on, or
+    /// ends, has all of them in the conversation before anything else.
     fn place(&mut self, invocation: &InvocationId) -> bool {
         let mut queued = self.session.queued.iter();
         let Some(queued) = queued.find(|queued| &queued.invocation == invocation).cloned() else {
@@ -212,7 +212,8 @@ impl Draft<'_> {
             let at_work = matches!(call.phase, Phase::Running) && call.body.is_none();
             let open = self.session.frame_calls(invocation, id);
             let idle = frame.told <= frame.seen && open.iter().all(|call| call.closed().is_some());
-            // Without a last text, since a response needed no words of the model, it is empty (ADK).
+            // Without a last text, since a response needed no words of the model, it is empty
+            // (ADK).
             let output = frame.output.clone().unwrap_or_default();
             (at_work && idle).then(|| (call.spec.id.clone(), call.execution, output))
         });
@@ -245,8 +246,8 @@ impl Draft<'_> {
         true
     }
 
-    /// A frame's model failed: an event says why, and the invocation fails, unless something was told
-    /// since `seen`: then the model is asked once more.
+    /// A frame's model failed: an event says why, and the invocation fails, unless something was
+    /// told since `seen`: then the model is asked once more.
     pub fn fail(
         &mut self,
         invocation: &InvocationId,

@@ -26,6 +26,8 @@ use tonic::Status;
 
 use crate::support::{Client, Server, USER, json, say, submit};
 
+mod drain;
+
 const APP: &str = "clerk";
 
 const AGENT: &str = "

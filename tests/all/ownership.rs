@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use countersign::runner::step::{BodyKey, Decision, Done, Gave, Hands, ModelKey};
 use countersign::session::Session;
@@ -22,6 +24,8 @@ use serde_json::json;
 enum Outside {
     Answer,
     OtherAnswer,
+    /// One message that answers both held calls; there is a second one then.
+    Both,
     Cancel,
     Expire,
     Suspect,
@@ -46,6 +50,8 @@ struct World {
     applied: u32,
     runs: BTreeMap<BodyKey, u32>,
     placeholder: bool,
+    /// There are two held calls.
+    two: bool,
     effect: Effect,
 }
 
@@ -122,6 +128,7 @@ impl World {
             applied: 0,
             runs: BTreeMap::new(),
             placeholder,
+            two: outside.contains(&Outside::Both),
             effect,
         }
     }
@@ -257,7 +264,11 @@ impl World {
             ..Behaviour::default()
         };
         let tool = Behaviour { effect: self.effect, ..Behaviour::default() };
-        vec![spec("held", held), spec("tool", tool)]
+        let mut specs = vec![spec("held", held.clone()), spec("tool", tool)];
+        if self.two {
+            specs.push(spec("also", held));
+        }
+        specs
     }
 
     fn happens(&self, outside: Outside) -> Option<World> {
@@ -272,15 +283,20 @@ impl World {
         let mut draft = Draft::new(Session::clone(&self.fold), now, by(who), &mut mint);
         let owner = id(Owner::parse("b"));
         match outside {
-            Outside::Answer | Outside::OtherAnswer => {
+            Outside::Answer | Outside::OtherAnswer | Outside::Both => {
+                let incoming = |name: &str| Incoming {
+                    call: id(CallId::parse(format!("adk-{name}"))),
+                    name: name.to_owned(),
+                    response: Some(object(json!({"status": who}))),
+                    will_continue: None,
+                    field: "function_response".to_owned(),
+                };
+                let mut answers = vec![incoming("held")];
+                if outside == Outside::Both {
+                    answers.push(incoming("also"));
+                }
                 let answers = Incomings {
-                    answers: vec![Incoming {
-                        call: id(CallId::parse("adk-held")),
-                        name: "held".to_owned(),
-                        response: Some(object(json!({"status": who}))),
-                        will_continue: None,
-                        field: "function_response".to_owned(),
-                    }],
+                    answers,
                     invocation: None,
                     expected_args_digest: None,
                     skip_summarization: false,
@@ -348,11 +364,15 @@ impl World {
         self.log_hash.hash(&mut hasher);
         for driver in &self.drivers {
             driver.view.head.hash(&mut hasher);
-            format!("{:?}", driver.hands).hash(&mut hasher);
+            let Hands { owner, epoch, bodies, models, done } = &driver.hands;
+            (owner, epoch, bodies, models).hash(&mut hasher);
+            for done in done {
+                format!("{done:?}").hash(&mut hasher);
+            }
         }
         self.outside.hash(&mut hasher);
         self.applied.hash(&mut hasher);
-        format!("{:?}", self.runs).hash(&mut hasher);
+        self.runs.hash(&mut hasher);
         hasher.finish()
     }
 
@@ -443,14 +463,25 @@ fn every_interleaving_keeps_the_promises() {
         &[Cancel, Suspect],
         &[Cancel, Crash],
         &[Answer, Suspect, Crash],
+        &[Both],
+        &[Both, Cancel],
     ];
-    let mut worlds = 0;
-    for scene in scenes {
-        for placeholder in [false, true] {
-            for effect in [Effect::Once, Effect::Read] {
-                worlds += explore(World::new(scene, placeholder, effect));
-            }
+    let scenes = Mutex::new(scenes.iter().flat_map(|scene| {
+        let effects = |placeholder| [Effect::Once, Effect::Read].map(|e| (*scene, placeholder, e));
+        [false, true].into_iter().flat_map(effects)
+    }));
+    let next = || scenes.lock().unwrap().next();
+    let worlds = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((scene, placeholder, effect)) = next() {
+                    let seen = explore(World::new(scene, placeholder, effect));
+                    worlds.fetch_add(seen, Ordering::Relaxed);
+                }
+            });
         }
-    }
-    println!("{worlds} worlds");
+    });
+    println!("{} worlds", worlds.into_inner());
 }

@@ -116,7 +116,8 @@ impl Client {
         self.try_run(request).await.unwrap()
     }
 
-    /// Runs to the end of the stream, which must begin and end with the marks that the contract says.
+    /// Runs to the end of the stream, which must begin and end with the marks that the contract
+    /// says.
     pub async fn try_run(&mut self, request: pb::RunAsyncRequest) -> Result<Told, Status> {
         let mut stream = self.agents.run_async(request).await?.into_inner();
         let first = stream.message().await?.expect("a stream begins");
@@ -235,7 +236,8 @@ pub fn json(object: &wkt::Struct) -> Value {
     serde_json::from_str(&countersign::proto::to_json(object).unwrap()).unwrap()
 }
 
-/// What happened, a line an entry: `author: text`, `author > name(args)`, `author < name(response)`.
+/// What happened, a line an entry: `author: text`, `author > name(args)`, `author <
+/// name(response)`.
 pub fn story(events: &[pb::Event]) -> Vec<String> {
     let part = |event: &pb::Event, part: &pb::Part| {
         let author = &event.author;

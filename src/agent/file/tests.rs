@@ -159,7 +159,8 @@ fn a_directory_is_read_by_name() {
     assert!(told.contains("d.yaml:1:7: there is an agent `two` already, in "), "{told}");
 }
 
-/// The examples of `docs/agent-file.md` and of the README are agents, for the loader and for editors.
+/// The examples of `docs/agent-file.md` and of the README are agents, for the loader and for
+/// editors.
 #[test]
 fn the_examples_of_the_documents_are_read() {
     let validator = jsonschema::validator_for(&schema()).unwrap();

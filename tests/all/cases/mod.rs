@@ -1,5 +1,6 @@
 //! The behaviours that a user of ADK knows, one test a case, through a real connection. Numbers are
-//! those of the list of cases; where the contract differs from ADK, the contract's words are tested.
+//! those of the list of cases; where the contract differs from ADK, the contract's words are
+//! tested.
 
 mod answers;
 mod basics;

@@ -16,7 +16,8 @@ use super::{begin, end, says};
 struct Wire(Arc<Mutex<Vec<TcpStream>>>);
 
 impl Wire {
-    /// Lays the wire, and gives its near end. So many connections are lost as soon as they are used.
+    /// Lays the wire, and gives its near end. So many connections are lost as soon as they are
+    /// used.
     fn lay(&self, server: String, lost: usize) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 mod random;
 mod story;
 mod table;
-mod tree;
+pub mod tree;
 
 pub fn id<T>(parsed: Result<T, Error>) -> T {
     parsed.unwrap()

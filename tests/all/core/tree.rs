@@ -25,6 +25,15 @@ fn paused(bench: &Bench) -> Vec<String> {
     held.iter().map(ToString::to_string).collect()
 }
 
+/// A log that has every part of a session in it: two levels, two held calls, and a queued answer.
+pub fn log() -> Vec<Record> {
+    let (mut bench, _) = paused_twice();
+    bench.say(2).unwrap();
+    bench.answer("user:ann", result("below")).unwrap();
+    bench.reply(calls(vec![spec("pay", ordinary(Effect::Idempotent))]));
+    bench.log
+}
+
 fn result(name: &str) -> Incomings {
     answers(&call_id(name), name, Some(json!({"status": "approved"})))
 }

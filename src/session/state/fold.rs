@@ -1,0 +1,413 @@
+//! The fold: what each record changes in a session. It never refuses.
+
+use std::collections::BTreeMap;
+
+use super::{Claim, Frame, Invocation, Queued, Session, Touched, is_own_key, put};
+use crate::session::call::{Body as AtWork, Call, Closing, End, Kind, Phase, Spec, Told};
+use crate::session::content::{Event, Object, Usage};
+use crate::session::id::{AgentName, CallId, FrameId, InvocationId, Owner, Principal};
+use crate::session::record::{Answer, Body, Ending, Outcome, Record, RunConfig};
+
+impl Session {
+    /// Adds the next record.
+    pub fn apply(&mut self, record: &Record, touched: &mut Touched) {
+        self.head += 1;
+        self.update_time = record.time;
+        if let Some(event) = record.body.event() {
+            self.apply_event(event);
+        }
+        if !matches!(record.body, Body::Claimed { .. } | Body::Started { .. } | Body::Lost { .. }) {
+            self.attempts = 0;
+        }
+        match &record.body {
+            Body::Created { .. } | Body::StateChanged { .. } => {}
+            Body::Invoked { invocation, agent, config, event: _ } => {
+                self.invoked(record, invocation, agent, config);
+                touched.invocations.insert(invocation.clone());
+            }
+            Body::Claimed { owner, epoch } => self.claimed(owner, *epoch),
+            Body::Released => self.claim = None,
+            Body::Opened { invocation, frame, agent, call, event: _ } => {
+                if let Some(call) = self.calls.get_mut(call) {
+                    call.body = None;
+                }
+                if let Some(invocation) = self.invocations.get_mut(invocation) {
+                    let opened = Frame::new(agent.clone(), Some(call.clone()), self.head);
+                    invocation.frames.insert(frame.clone(), opened);
+                }
+            }
+            Body::Replied { invocation, frame, seen, event, calls } => {
+                if let Some(open) = self.invocations.get_mut(invocation) {
+                    open.replied(frame, *seen, event);
+                }
+                for (index, spec) in calls.iter().enumerate() {
+                    touched.calls.insert(spec.id.clone());
+                    let mut call = self.requested(record, invocation, frame, event, spec.clone());
+                    call.index = u32::try_from(index).unwrap_or(u32::MAX);
+                    self.calls.insert(spec.id.clone(), call);
+                }
+            }
+            Body::Started { call, execution, attempt } => {
+                let epoch = self.epoch;
+                if let Some(call) = self.calls.get_mut(call) {
+                    call.phase = Phase::Running;
+                    call.body = Some(AtWork { epoch, time: record.time });
+                    (call.execution, call.attempt) = (*execution, *attempt);
+                }
+                touched.calls.insert(call.clone());
+            }
+            Body::Returned { call, execution, outcome, state_delta, skip_summarization } => {
+                self.returned(record, call, *execution, outcome);
+                if let Some(frame) = self.frame_of_mut(call) {
+                    frame.state_delta.extend(state_delta.clone());
+                    frame.skip_summarization |= skip_summarization;
+                }
+                touched.calls.insert(call.clone());
+                self.touch_owner_of(call, touched);
+            }
+            Body::Responded { invocation, frame, event } => {
+                self.responded(record, invocation, frame, event);
+                touched.calls.extend(event.function_responses().map(|part| part.id.clone()));
+            }
+            Body::Lost { call, event: _ } => {
+                if let Some(call) = self.calls.get_mut(call) {
+                    call.phase = Phase::Held(Kind::UnknownOutcome);
+                    call.body = None;
+                }
+                touched.calls.insert(call.clone());
+                self.touch_owner_of(call, touched);
+            }
+            Body::Answered { invocation, answers, queued, event } => {
+                self.answered(record, answers);
+                touched.calls.extend(answers.iter().map(|answer| answer.call.clone()));
+                touched.invocations.insert(invocation.clone());
+                if *queued {
+                    self.queued.push(Queued {
+                        invocation: invocation.clone(),
+                        answers: answers.clone(),
+                        by: record.by.clone(),
+                        event: event.clone(),
+                    });
+                } else {
+                    self.tell(&record.by, answers);
+                    self.go_on(record, invocation);
+                }
+            }
+            Body::Placed { invocation, event } => {
+                if let Some(at) = self.queued.iter().position(|q| q.event.id == event.id) {
+                    let queued = self.queued.remove(at);
+                    touched.calls.extend(queued.answers.iter().map(|answer| answer.call.clone()));
+                    self.tell(&queued.by, &queued.answers);
+                }
+                self.go_on(record, invocation);
+                touched.invocations.insert(invocation.clone());
+            }
+            Body::CancelRequested { invocation } => {
+                if let Some(open) = self.invocations.get_mut(invocation) {
+                    open.ending = Some(Ending::Cancelled);
+                }
+                touched.invocations.insert(invocation.clone());
+            }
+            Body::Paused { invocation, held: _ } => {
+                if let Some(open) = self.invocations.get_mut(invocation) {
+                    open.rested_at = self.head;
+                    open.update_time = record.time;
+                    open.llm_calls = 0;
+                }
+                self.rest(invocation);
+                touched.invocations.insert(invocation.clone());
+            }
+            Body::Ended { invocation, how } => {
+                touched.ended.extend(self.ended(record, invocation, how));
+            }
+        }
+    }
+
+    fn invoked(
+        &mut self,
+        record: &Record,
+        id: &InvocationId,
+        agent: &AgentName,
+        config: &RunConfig,
+    ) {
+        let root = Frame::new(agent.clone(), None, self.head);
+        let invocation = Invocation {
+            id: id.clone(),
+            agent: agent.clone(),
+            principal: record.by.clone(),
+            config: config.clone(),
+            create_time: record.time,
+            update_time: record.time,
+            began_at: self.head,
+            rested_at: 0,
+            llm_calls: 0,
+            usage: Usage::default(),
+            temp: Object::new(),
+            frames: BTreeMap::from([(FrameId::root(agent), root)]),
+            ending: None,
+            ended: None,
+        };
+        self.invocations.insert(id.clone(), invocation);
+        self.running = Some(id.clone());
+        if let Body::Invoked { event, .. } = &record.body {
+            self.apply_temp(event);
+        }
+    }
+
+    fn claimed(&mut self, owner: &Owner, epoch: u64) {
+        self.claim = Some(Claim { owner: owner.clone(), epoch });
+        self.epoch = epoch;
+        self.attempts += 1;
+        // A closed call waits for no body: of another claim, it is nobody's any more.
+        for call in self.calls.values_mut().filter(|call| call.closed().is_some()) {
+            call.body = None;
+        }
+    }
+
+    fn requested(
+        &self,
+        record: &Record,
+        invocation: &InvocationId,
+        frame: &FrameId,
+        event: &Event,
+        spec: Spec,
+    ) -> Call {
+        let expires = spec.behaviour.expires_after.map(|after| {
+            let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+            record.time.saturating_add(after)
+        });
+        Call {
+            spec,
+            session: self.key.clone(),
+            invocation: invocation.clone(),
+            frame: frame.clone(),
+            sequence: event.sequence,
+            index: 0,
+            create_time: record.time,
+            expire_time: expires,
+            phase: Phase::Requested,
+            body: None,
+            execution: 1,
+            attempt: 0,
+            untold: None,
+            last: None,
+            told_at: 0,
+        }
+    }
+
+    fn returned(&mut self, record: &Record, id: &CallId, execution: u32, outcome: &Outcome) {
+        let position = self.head;
+        let Some(call) = self.calls.get_mut(id) else {
+            return;
+        };
+        if call.execution == execution {
+            call.body = None;
+        }
+        if call.closed().is_some() || call.held() == Some(Kind::LongRunning) {
+            return;
+        }
+        let response = match outcome {
+            Outcome::Value(value) | Outcome::Error(value) => Some(value),
+            Outcome::Nothing => None,
+        };
+        let over = matches!(outcome, Outcome::Error(_)) || !call.spec.behaviour.long_running;
+        call.phase = if over {
+            Phase::Closed(Closing {
+                end: End::Done,
+                kind: call.held(),
+                by: record.by.clone(),
+                time: record.time,
+                digest: String::new(),
+                position,
+            })
+        } else {
+            Phase::Held(Kind::LongRunning)
+        };
+        // Whoever has answered already has overtaken a placeholder: it is a record only.
+        if over || call.last.is_none() {
+            call.untold = response.cloned();
+        }
+    }
+
+    fn responded(
+        &mut self,
+        record: &Record,
+        invocation: &InvocationId,
+        frame: &FrameId,
+        event: &Event,
+    ) {
+        let position = self.head;
+        let mut told = false;
+        for part in event.function_responses() {
+            if let Some(call) = self.calls.get_mut(&part.id) {
+                call.untold = None;
+                call.last = Some(Told {
+                    response: part.response.clone(),
+                    by: record.by.clone(),
+                    comment: String::new(),
+                });
+                call.told_at = position;
+                told = true;
+            }
+        }
+        if let Some(open) = self.invocations.get_mut(invocation)
+            && let Some(frame) = open.frames.get_mut(frame)
+        {
+            frame.state_delta.clear();
+            frame.skip_summarization = false;
+            if told && !event.actions.skip_summarization {
+                frame.told = position;
+            }
+        }
+        self.go_on(record, invocation);
+    }
+
+    fn answered(&mut self, record: &Record, answers: &[Answer]) {
+        let (position, epoch) = (self.head, self.epoch);
+        for answer in answers {
+            let Some(call) = self.calls.get_mut(&answer.call) else {
+                continue;
+            };
+            if let Some(end) = answer.end {
+                call.phase = Phase::Closed(Closing {
+                    end,
+                    kind: call.answerable(),
+                    by: record.by.clone(),
+                    time: record.time,
+                    digest: answer.digest.clone(),
+                    position,
+                });
+                call.untold = None;
+                call.body = call.body.filter(|body| body.epoch == epoch);
+            }
+        }
+    }
+
+    /// The answers have become an event: the model is to see them.
+    fn tell(&mut self, by: &Principal, answers: &[Answer]) {
+        let position = self.head;
+        for answer in answers {
+            let Some(call) = self.calls.get_mut(&answer.call) else {
+                continue;
+            };
+            call.last = Some(Told {
+                response: answer.response.clone(),
+                by: by.clone(),
+                comment: answer.comment.clone(),
+            });
+            call.told_at = position;
+            if answer.skip_summarization {
+                continue;
+            }
+            if let Some(frame) = self.frame_of_mut(&answer.call) {
+                frame.told = position;
+            }
+            // What somebody decided is always seen by the model: ADK gives it a fresh budget too.
+            let invocation = self.calls.get(&answer.call).map(|call| call.invocation.clone());
+            if let Some(open) = invocation.and_then(|id| self.invocations.get_mut(&id)) {
+                open.llm_calls = 0;
+            }
+        }
+    }
+
+    /// The invocation goes on, if it was paused and no other one runs.
+    fn go_on(&mut self, record: &Record, id: &InvocationId) {
+        if self.running.is_none()
+            && let Some(open) = self.invocations.get_mut(id)
+        {
+            open.update_time = record.time;
+            self.running = Some(id.clone());
+        }
+    }
+
+    /// The invocation is not the running one any more.
+    fn rest(&mut self, id: &InvocationId) {
+        if self.running.as_ref() == Some(id) {
+            self.running = None;
+        }
+    }
+
+    fn ended(
+        &mut self,
+        record: &Record,
+        id: &InvocationId,
+        how: &Ending,
+    ) -> Option<(Invocation, Vec<Call>)> {
+        self.rest(id);
+        self.queued.retain(|queued| &queued.invocation != id);
+        let mut over = self.invocations.remove(id)?;
+        over.update_time = record.time;
+        over.rested_at = self.head;
+        over.ended = Some(how.clone());
+        let (gone, kept) = std::mem::take(&mut self.calls)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, call)| &call.invocation == id);
+        self.calls = kept;
+        Some((over, gone.into_values().collect()))
+    }
+
+    fn frame_of_mut(&mut self, call: &CallId) -> Option<&mut Frame> {
+        let call = self.calls.get(call)?;
+        self.invocations.get_mut(&call.invocation)?.frames.get_mut(&call.frame)
+    }
+
+    fn touch_owner_of(&self, call: &CallId, touched: &mut Touched) {
+        touched.invocations.extend(self.calls.get(call).map(|call| call.invocation.clone()));
+    }
+
+    fn apply_event(&mut self, event: &Event) {
+        self.last_sequence = event.sequence;
+        for (key, value) in &event.actions.state_delta {
+            if is_own_key(key) {
+                put(&mut self.state, key, value);
+            }
+        }
+        self.apply_temp(event);
+    }
+
+    fn apply_temp(&mut self, event: &Event) {
+        if let Some(open) = self.invocations.get_mut(&event.invocation_id) {
+            for (key, value) in &event.actions.state_delta {
+                if key.starts_with("temp:") {
+                    put(&mut open.temp, key, value);
+                }
+            }
+        }
+    }
+}
+
+impl Frame {
+    fn new(agent: AgentName, call: Option<CallId>, told: u64) -> Self {
+        Self {
+            agent,
+            call,
+            seen: 0,
+            told,
+            output: None,
+            state_delta: Object::new(),
+            skip_summarization: false,
+        }
+    }
+}
+
+impl Invocation {
+    fn replied(&mut self, frame: &FrameId, seen: u64, event: &Event) {
+        self.llm_calls = self.llm_calls.saturating_add(1);
+        self.usage.add(event.usage.unwrap_or_default());
+        let Some(frame) = self.frames.get_mut(frame) else {
+            return;
+        };
+        frame.seen = seen;
+        // A model that failed is asked once more if something was told since: no answer is lost.
+        if !event.error_code.is_empty() && frame.told <= seen {
+            self.ending = Some(Ending::Failed {
+                code: event.error_code.clone(),
+                message: event.error_message.clone(),
+            });
+        }
+        frame.output = match (event.function_calls().next(), &event.content) {
+            (None, Some(content)) => Some(content.plain_text()),
+            _ => None,
+        };
+    }
+}
