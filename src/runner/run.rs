@@ -94,7 +94,10 @@ impl Runner {
 /// Refuses a cursor that no event of the session has.
 pub(super) fn check_cursor(after_sequence: u64, last_sequence: u64) -> Result<(), Refusal> {
     if after_sequence > last_sequence {
-        return Err(Refusal::field("after_sequence", "is beyond the session's last event"));
+        let message = "after_sequence is beyond the session's last event";
+        return Err(Refusal::new(Reason::CursorInvalid, message)
+            .with("field", "after_sequence")
+            .with("last_sequence", last_sequence));
     }
     Ok(())
 }

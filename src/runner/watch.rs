@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
 use super::live::{Live, Placed};
-use super::run::{Started, gone};
+use super::run::{Started, check_cursor, gone};
 use super::{Inner, Runner, index, quarantine, refuse_store};
 use crate::session::call::Call;
 use crate::session::codec;
@@ -78,11 +78,7 @@ impl Runner {
         let inner = &self.inner;
         let uid = inner.find_session(key).await?;
         let session = inner.session(&uid).await?.ok_or_else(gone)?;
-        if after_sequence > session.last_sequence {
-            let message = "after_sequence is beyond the session's last event";
-            return Err(Refusal::new(Reason::CursorInvalid, message)
-                .with("last_sequence", session.last_sequence));
-        }
+        check_cursor(after_sequence, session.last_sequence)?;
         // The end of the invocation is told however far the cursor is behind it.
         let mut latest = u64::MAX;
         if let Some(id) = &invocation {

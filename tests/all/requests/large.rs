@@ -62,7 +62,6 @@ async fn an_event_has_one_mebibyte_at_most() {
         case("RunAsync", json!({"new_message": {"parts": [{"text": text}]}})),
         case("RunAsync", json!({"session_id": null, "new_message": {"parts": [{"text": text}]}})),
         case("RunAsync", json!({"state_delta": {"text": text}})),
-        case("RunAsync", json!({"run_config": {"custom_metadata": {"text": text}}})),
         case("RunAsync", json!({"new_message": {"parts": [{"function_response": named}]}})),
         case("SubmitFunctionResponse", json!({ "function_response": named })),
         case("CreateSession", json!({"state": {"text": text}})),
@@ -80,6 +79,10 @@ async fn an_event_has_one_mebibyte_at_most() {
             case.shown()
         );
     }
+    // What stands on every event of a run has a bound of its own.
+    let metadata = json!({"run_config": {"custom_metadata": {"text": text}}});
+    let status = world.refusal(&case("RunAsync", metadata)).await;
+    assert_eq!(reason(&status), (Code::InvalidArgument, "FIELD_INVALID".into()));
     world.works().await;
 }
 

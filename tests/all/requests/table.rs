@@ -152,16 +152,19 @@ fn pages() -> Vec<Refused> {
     for after in ["99", "9223372036854775807"] {
         let beyond = json!({"after_sequence": after});
         cases.push(not("WatchSession", beyond.clone(), "CURSOR_INVALID"));
-        cases.push(invalid("RunAsync", beyond, &["after_sequence"]));
+        cases.push(not("RunAsync", beyond, "CURSOR_INVALID"));
         let fresh = json!({"after_sequence": after, "session_id": null});
-        cases.push(invalid("RunAsync", fresh, &["after_sequence"]));
+        cases.push(not("RunAsync", fresh, "CURSOR_INVALID"));
         let again = json!({"after_sequence": after, "new_message": null,
             "invocation_id": "$invocation"});
-        cases.push(invalid("RunAsync", again, &["after_sequence"]));
+        cases.push(not("RunAsync", again, "CURSOR_INVALID"));
         let answers = json!({"after_sequence": after, "new_message": {"parts": [
             {"function_response": {"id": "$call", "name": "ask_for_approval", "response": {}}}]}});
-        cases.push(invalid("RunAsync", answers, &["after_sequence"]));
+        cases.push(not("RunAsync", answers, "CURSOR_INVALID"));
     }
+    // It stands on every event, so it is bounded.
+    let metadata = json!({"run_config": {"custom_metadata": {"text": "x".repeat(8 * 1024)}}});
+    cases.push(invalid("RunAsync", metadata, &["run_config.custom_metadata"]));
     for recent in [-1, i32::MIN] {
         let recent = json!({"num_recent_events": recent});
         cases.push(invalid("ListEvents", recent, &["num_recent_events"]));
