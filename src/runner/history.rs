@@ -46,7 +46,9 @@ impl History {
         }
         while self.upto.unwrap_or(0) < session.head {
             let after = self.upto.unwrap_or(0);
-            let rows = inner.store.read(uid, after, MAX_READ_ROWS).await.map_err(refuse_store)?;
+            let missing = usize::try_from(session.head - after).unwrap_or(MAX_READ_ROWS);
+            let rows = inner.store.read(uid, after, missing.min(MAX_READ_ROWS)).await;
+            let rows = rows.map_err(refuse_store)?;
             let Some(last) = rows.last() else { break };
             self.upto = Some(last.position);
             self.extend(uid, rows)?;

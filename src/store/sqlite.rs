@@ -81,6 +81,9 @@ impl Drop for Sqlite {
     }
 }
 
+/// Reads of so many rows at most are made where the caller is.
+const GLANCE_ROWS: usize = 64;
+
 #[async_trait]
 impl Store for Sqlite {
     fn now(&self) -> u64 {
@@ -102,6 +105,9 @@ impl Store for Sqlite {
     }
 
     async fn read(&self, uid: &SessionUid, after: u64, limit: usize) -> Result<Vec<Row>, Error> {
+        if limit <= GLANCE_ROWS {
+            return self.readers.glance(|conn| read::rows(conn, uid, after, limit)).await;
+        }
         let uid = uid.clone();
         self.readers.read(move |conn| read::rows(conn, &uid, after, limit)).await
     }
@@ -112,13 +118,15 @@ impl Store for Sqlite {
         which: Events,
         limit: usize,
     ) -> Result<Vec<Row>, Error> {
+        if limit <= GLANCE_ROWS {
+            return self.readers.glance(|conn| read::events(conn, uid, which, limit)).await;
+        }
         let uid = uid.clone();
         self.readers.read(move |conn| read::events(conn, &uid, which, limit)).await
     }
 
     async fn entry(&self, kind: Kind, id: &str) -> Result<Option<Stored>, Error> {
-        let id = id.to_owned();
-        self.readers.read(move |conn| list::entry(conn, kind, &id)).await
+        self.readers.glance(|conn| list::entry(conn, kind, id)).await
     }
 
     async fn list(&self, query: Query) -> Result<(Vec<Stored>, u64), Error> {
@@ -135,7 +143,7 @@ impl Store for Sqlite {
 
     async fn shared(&self, scopes: &[String]) -> Result<Shared, Error> {
         let scopes = scopes.to_vec();
-        self.readers.read(move |conn| read::shared(conn, scopes)).await
+        self.readers.glance(|conn| read::shared(conn, scopes)).await
     }
 
     async fn request(
@@ -144,8 +152,7 @@ impl Store for Sqlite {
         method: &str,
         id: &RequestId,
     ) -> Result<Option<Recorded>, Error> {
-        let (principal, method, id) = (principal.clone(), method.to_owned(), id.clone());
-        self.readers.read(move |conn| read::request(conn, &principal, &method, &id)).await
+        self.readers.glance(|conn| read::request(conn, principal, method, id)).await
     }
 
     async fn sweep(&self, before: u64) -> Result<bool, Error> {

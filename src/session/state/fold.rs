@@ -351,8 +351,10 @@ impl Session {
         self.invocations.get_mut(&call.invocation)?.frames.get_mut(&call.frame)
     }
 
+    /// A call that is held shows in its invocation.
     fn touch_owner_of(&self, call: &CallId, touched: &mut Touched) {
-        touched.invocations.extend(self.calls.get(call).map(|call| call.invocation.clone()));
+        let held = self.calls.get(call).filter(|call| call.held().is_some());
+        touched.invocations.extend(held.map(|call| call.invocation.clone()));
     }
 
     fn apply_event(&mut self, event: &Event) {

@@ -52,6 +52,19 @@ impl Pool {
         }
     }
 
+    /// Runs a short piece of work where the caller is: a few rows by key, which are nearly always in
+    /// the page cache. Handing them to another thread would cost more than the work.
+    pub(super) async fn glance<T>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Connection) -> Result<T, Trouble>,
+    ) -> Result<T, Error> {
+        let closed = || Error::Unavailable("the store is closed".into());
+        let _turn = self.turns.acquire().await.map_err(|_| closed())?;
+        let conn = self.idle().pop().ok_or_else(closed)?;
+        let lent = Lent { conn: Some(conn), pool: Arc::clone(self) };
+        Ok(lent.conn.as_ref().map(work).ok_or_else(closed)??)
+    }
+
     /// Closes the connections that are not lent; later reads find none.
     pub(super) fn close(&self) {
         self.turns.close();
