@@ -125,7 +125,7 @@ limits! {
     /// A body that was recorded as started so long ago is not begun any more.
     start_window: Duration, Seconds = 2, 1, 60;
     /// Records of a session between two snapshots.
-    snapshot_records: u64, Count = 256, 16, 65_536;
+    snapshot_records: u64, Count = 64, 16, 65_536;
     /// Invocations of one principal that run at once; paused ones do not count.
     runs_per_principal: usize, Count = 1_000, 1, 1_000_000;
     /// Sessions whose folds are kept in memory.

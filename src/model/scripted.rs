@@ -74,7 +74,11 @@ impl Model for Scripted {
         let reply = self.speak(&request)?;
         if request.stream {
             for text in reply.parts.iter().filter_map(text_of) {
-                text.split_inclusive(char::is_whitespace).for_each(|word| pieces.text(word));
+                for word in text.split_inclusive(char::is_whitespace) {
+                    pieces.text(word);
+                    // Whoever listens has his turn, as with a model that takes time.
+                    tokio::task::yield_now().await;
+                }
             }
         }
         Ok(reply)

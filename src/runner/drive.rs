@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
 
@@ -154,14 +155,12 @@ impl Driver {
         if draft.records.is_empty() {
             return self.over();
         }
-        let first = session.head + 1;
-        let records = draft.records.clone();
         let driven = claimed.then(|| Driven::new(&self.inner, &self.uid));
         match self.inner.write(Plan::new(Some(&session), draft)).await {
-            Ok(Written::Done(after)) => {
+            Ok(Written::Done(after, placed)) => {
                 self.hands.settled();
-                for (position, record) in (first..).zip(&records) {
-                    self.history.push(position, record);
+                for (position, record) in &placed {
+                    self.history.push(*position, record);
                 }
                 if hand_in {
                     if let Some(driven) = driven {
@@ -204,12 +203,10 @@ impl Driver {
             let siblings = session.calls.values().filter(siblings).count();
             let body = perform::Body { call, since: self.since, siblings };
             let running = self.inner.clone().run_body(session.clone(), body);
-            self.tasks.spawn(running.in_current_span());
+            let _ = self.start(running);
         }
         // What the log says is started is run even now: not to do so would be an unknown outcome.
-        if self.draining() {
-            return Turn::Wait;
-        }
+        let models = if self.draining() { Vec::new() } else { models };
         for (key, seen) in models {
             if let Err(refusal) = self.ask(&session, key.clone(), seen).await {
                 tracing::warn!(reason = refusal.reason.as_str(), "a prompt could not be read");
@@ -235,6 +232,7 @@ impl Driver {
             return Ok(());
         };
         let request = inner.request(session, &mut self.history, &key, role).await?;
+        let streams = request.stream;
         let asked = self.inner.clone().ask_model(
             session.clone(),
             key.clone(),
@@ -242,9 +240,24 @@ impl Driver {
             request,
             self.live.clone(),
         );
-        let task = self.tasks.spawn(asked.in_current_span());
-        self.models.insert(key, task);
+        // Whoever has just asked for pieces is about to listen.
+        let task = if streams {
+            Some(self.tasks.spawn(asked.in_current_span()))
+        } else {
+            self.start(asked)
+        };
+        self.models.extend(task.map(|task| (key, task)));
         Ok(())
+    }
+
+    /// Starts a body or a model. What is done at once needs no task of its own: none is given then.
+    fn start(&mut self, work: impl Future<Output = Done> + Send + 'static) -> Option<AbortHandle> {
+        let mut work = Box::pin(work.in_current_span());
+        if let Some(done) = (&mut work).now_or_never() {
+            self.hands.back(done);
+            return None;
+        }
+        Some(self.tasks.spawn(work))
     }
 
     fn back(&mut self, done: Result<Done, tokio::task::JoinError>) {

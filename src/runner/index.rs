@@ -1,5 +1,5 @@
 //! The entries that stand for what is in the logs: sessions by name, calls and invocations by id,
-//! deadlines, owners. They are written with the records and could be rebuilt from them.
+//! deadlines. They are written with the records and could be rebuilt from them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::session::content::Usage;
 use crate::session::id::{AppName, CallId, InvocationId, SessionKey, UserId};
 use crate::session::record::{Ending, Record};
 use crate::session::refusal::Refusal;
-use crate::session::state::{Claim, Invocation, Touched};
+use crate::session::state::{Invocation, Touched};
 use crate::store::{self, Entry, EntryWrite, Kind, SharedWrite};
 
 /// Entries that stand for sessions, by name.
@@ -19,8 +19,6 @@ pub const SESSION: Kind = "session";
 pub const CALL: Kind = "call";
 /// Entries that stand for invocations.
 pub const INVOCATION: Kind = "invocation";
-/// Entries of the sessions that are driven; their state is the owner.
-pub const OWNER: Kind = "owner";
 
 /// Separates the parts of a name: no id holds a control character.
 const SEPARATOR: char = '\u{1f}';
@@ -179,11 +177,7 @@ fn call_entry(call: &Call) -> EntryWrite {
 }
 
 /// The changes of entries that go with records.
-pub fn entries(
-    session: &Session,
-    touched: &Touched,
-    claim_before: Option<&Claim>,
-) -> Vec<EntryWrite> {
+pub fn entries(session: &Session, touched: &Touched) -> Vec<EntryWrite> {
     let mut writes = Vec::new();
     let find = |id: &CallId| {
         let ended = || touched.ended.iter().flat_map(|(_, calls)| calls);
@@ -194,20 +188,6 @@ pub fn entries(
     writes.extend(open.map(|open| invocation_entry(&view(session, open))));
     let ended = touched.ended.iter().map(|(over, _)| ended_view(session, over));
     writes.extend(ended.map(|view| invocation_entry(&view)));
-    let id = session.uid.to_string();
-    match &session.claim {
-        claim if claim.as_ref() == claim_before => {}
-        Some(claim) => writes.push(EntryWrite::Put(Entry {
-            kind: OWNER,
-            id,
-            state: claim.owner.to_string(),
-            due: None,
-            order: String::new(),
-            tags: Default::default(),
-            bytes: Vec::new(),
-        })),
-        None => writes.push(EntryWrite::Remove { kind: OWNER, id }),
-    }
     writes
 }
 

@@ -76,7 +76,7 @@ impl Hub {
     }
 
     /// Wakes who follows the log. The number of the feed is not known of what was written before.
-    pub fn appended(&self, uid: &SessionUid, records: Vec<Placed>, feed: Option<u64>) {
+    pub fn appended(&self, uid: &SessionUid, records: &[Placed], feed: Option<u64>) {
         let there = lock(&self.live).get(uid).and_then(Weak::upgrade);
         if let Some(live) = there {
             live.appended(records);
@@ -95,7 +95,7 @@ impl Hub {
 }
 
 impl Live {
-    fn appended(&self, records: Vec<Placed>) {
+    fn appended(&self, records: &[Placed]) {
         let Some((last, _)) = records.last() else {
             lock(&self.tail).gone = true;
             self.head.send_modify(|_| ());
@@ -111,7 +111,7 @@ impl Live {
             if next.is_some_and(|next| next != records[0].0) {
                 tail.records.clear();
             }
-            tail.records.extend(records);
+            tail.records.extend(records.iter().cloned());
             while tail.records.len() > TAIL_RECORDS {
                 tail.records.pop_front();
             }
@@ -180,12 +180,12 @@ mod tests {
     fn records_that_come_late_hide_no_newer_ones() {
         let (hub, uid) = (Arc::new(Hub::default()), SessionUid::parse("uid").unwrap());
         let live = hub.follow(&uid);
-        hub.appended(&uid, placed(1..=4), Some(1));
-        hub.appended(&uid, placed(7..=7), Some(3));
-        hub.appended(&uid, placed(5..=6), Some(2));
+        hub.appended(&uid, &placed(1..=4), Some(1));
+        hub.appended(&uid, &placed(7..=7), Some(3));
+        hub.appended(&uid, &placed(5..=6), Some(2));
         assert_eq!(positions(live.after(4)), None, "memory has not all of them");
         assert_eq!(positions(live.after(6)), Some(vec![7]));
-        hub.appended(&uid, placed(8..=8), Some(4));
+        hub.appended(&uid, &placed(8..=8), Some(4));
         assert_eq!(positions(live.after(6)), Some(vec![7, 8]));
     }
 
@@ -193,14 +193,14 @@ mod tests {
     fn what_is_not_known_is_read_from_the_store() {
         let (hub, uid) = (Arc::new(Hub::default()), SessionUid::parse("uid").unwrap());
         let live = hub.follow(&uid);
-        hub.appended(&uid, placed(1..=4), Some(1));
+        hub.appended(&uid, &placed(1..=4), Some(1));
         let (mut grows, mut feed) = (live.grows(), hub.feed());
         hub.lost(&uid);
         assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
         assert_eq!(positions(live.after(4)), None);
         grows.mark_unchanged();
         feed.mark_unchanged();
-        hub.appended(&uid, placed(5..=5), None);
+        hub.appended(&uid, &placed(5..=5), None);
         assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
     }
 }

@@ -35,8 +35,8 @@ impl Runner {
         let mut taken = 0;
         let mut after = None;
         loop {
-            let (owners, next) = self.owners(after).await?;
-            for uid in owners {
+            let (running, next) = self.running(after).await?;
+            for uid in running {
                 taken += usize::from(self.inner.take_over(&uid).await?);
             }
             match next {
@@ -46,12 +46,12 @@ impl Runner {
         }
     }
 
-    /// Sessions that this process owns and does not drive are driven again. True: there is more.
-    pub async fn tick_owners(&self) -> Result<bool, Refusal> {
+    /// Sessions that can move and are driven by nobody are driven again. True: there is more.
+    pub async fn tick_running(&self) -> Result<bool, Refusal> {
         let mut after = None;
         loop {
-            let (owners, next) = self.owners(after).await?;
-            for uid in owners {
+            let (running, next) = self.running(after).await?;
+            for uid in running {
                 self.inner.take_over(&uid).await?;
             }
             match next {
@@ -103,7 +103,7 @@ impl Runner {
         while !self.inner.draining.is_cancelled() {
             round = round.wrapping_add(1);
             self.all("deadlines", || self.tick_deadlines()).await;
-            self.all("owners", || self.tick_owners()).await;
+            self.all("running", || self.tick_running()).await;
             if round.is_multiple_of(SWEEP_EVERY) {
                 self.all("sweep", || self.tick_sweep()).await;
             }
@@ -131,11 +131,14 @@ impl Runner {
         }
     }
 
-    async fn owners(
+    /// The sessions with an invocation that can move: only such a session has an owner.
+    async fn running(
         &self,
         after: Option<(String, String)>,
     ) -> Result<(Vec<SessionUid>, Option<(String, String)>), Refusal> {
-        let query = Query { kind: index::OWNER, after, limit: PIECE, ..Query::default() };
+        let states = vec![index::State::Running.as_str().to_owned()];
+        let query =
+            Query { kind: index::INVOCATION, states, after, limit: PIECE, ..Query::default() };
         let page = self.inner.list(query).await?;
         Ok((page.items.into_iter().map(|stored| stored.uid).collect(), page.next))
     }
@@ -171,7 +174,7 @@ impl Inner {
         let mut draft = Draft::new(Session::clone(&session), now, self.server(), &mut mint);
         draft.take(&self.owner);
         match self.write(Plan::new(Some(&session), draft)).await? {
-            Written::Done(after) => {
+            Written::Done(after, _) => {
                 self.clone().drive(after, driven);
                 Ok(true)
             }

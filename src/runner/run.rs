@@ -261,7 +261,7 @@ impl Inner {
         plan.entries.push(entry);
         plan.request = write::request(caller, "RunAsync", &started);
         match self.write(plan).await? {
-            Written::Done(session) => {
+            Written::Done(session, _) => {
                 self.clone().drive(session, driven);
                 Ok(started)
             }

@@ -78,7 +78,7 @@ impl Runner {
             plan.shared = index::shared_delta(&key, &new.state);
             plan.request = write::request(&caller, method, &Kept { key: key.clone() });
             match inner.write(plan).await? {
-                Written::Done(_) => {}
+                Written::Done(_, _) => {}
                 Written::Seen(recorded) => {
                     let mark = caller.mark.as_ref().expect("only a marked request is recorded");
                     let kept = write::outcome_of::<Kept>(&recorded, mark)?;

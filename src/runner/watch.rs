@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 
 use super::live::{Live, Placed};
@@ -136,8 +136,14 @@ impl Follow {
     /// missed. A log that is deleted meanwhile is SESSION_NOT_FOUND.
     pub async fn next(&mut self) -> Result<Item, Refusal> {
         loop {
-            while let Some((position, record)) = self.buffer.pop_front() {
-                if let Some(item) = self.item(position, &record).await? {
+            while let Some((position, record)) = self.buffer.front().cloned() {
+                if let Some(piece) = self.piece_before(&record) {
+                    return Ok(Item::Piece(piece));
+                }
+                // It stays in the buffer until nothing can be dropped any more.
+                let item = self.item(position, &record).await?;
+                self.buffer.pop_front();
+                if let Some(item) = item {
                     return Ok(item);
                 }
             }
@@ -157,6 +163,20 @@ impl Follow {
                     // Impossible while `live` is held; then only the log tells.
                     Err(RecvError::Closed) => {}
                 },
+            }
+        }
+    }
+
+    /// A piece that came before the whole text that the record tells: it is shown first.
+    fn piece_before(&mut self, record: &Record) -> Option<Arc<Event>> {
+        if !matches!(record.body, Body::Replied { .. }) {
+            return None;
+        }
+        loop {
+            match self.pieces.try_recv() {
+                Ok(piece) if self.wants(&piece) => return Some(piece),
+                Ok(_) | Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
             }
         }
     }

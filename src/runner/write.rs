@@ -8,12 +8,13 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::drive::Driven;
+use super::live::Placed;
 use super::{Inner, Mark, index, refuse_store};
 use crate::session::draft::Draft;
 use crate::session::id::{Principal, SessionUid};
-use crate::session::record::{Body, Record};
+use crate::session::record::Record;
 use crate::session::refusal::{Reason, Refusal};
-use crate::session::state::{Claim, Touched};
+use crate::session::state::Touched;
 use crate::session::{Session, codec};
 use crate::store::{self, Appended, Batch, EntryWrite, Recorded, Request, Row, SharedWrite};
 
@@ -36,7 +37,6 @@ pub struct Caller {
 pub(crate) struct Plan {
     pub uid: SessionUid,
     pub expected: u64,
-    pub claim_before: Option<Claim>,
     pub records: Vec<Record>,
     pub session: Session,
     pub touched: Touched,
@@ -53,7 +53,6 @@ impl Plan {
         Self {
             uid: session.uid.clone(),
             expected: before.map_or(0, |before| before.head),
-            claim_before: before.and_then(|before| before.claim.clone()),
             records,
             touched,
             entries: Vec::new(),
@@ -67,8 +66,8 @@ impl Plan {
 
 /// What came of a write.
 pub(crate) enum Written {
-    /// It is durable; this is the session now.
-    Done(Arc<Session>),
+    /// It is durable: the session now, and the records with their positions.
+    Done(Arc<Session>, Vec<Placed>),
     /// Somebody else appended first.
     Conflict,
     /// Something that was to be new is there already.
@@ -80,7 +79,7 @@ pub(crate) enum Written {
 impl Inner {
     /// Makes a plan durable, remembers the session and wakes whoever follows it.
     pub(crate) async fn write(&self, plan: Plan) -> Result<Written, Refusal> {
-        let Plan { uid, expected, claim_before, records, session, touched, .. } = plan;
+        let Plan { uid, expected, records, session, touched, .. } = plan;
         let mut rows = Vec::with_capacity(records.len());
         let mut placed = Vec::with_capacity(records.len());
         for (position, record) in (expected + 1..).zip(records) {
@@ -93,13 +92,10 @@ impl Inner {
             rows.push(Row { position, sequence, bytes });
             placed.push((position, Arc::new(record)));
         }
-        let rests = placed
-            .iter()
-            .any(|(_, record)| matches!(record.body, Body::Paused { .. } | Body::Ended { .. }));
         let every = self.limits.snapshot_records.max(1);
         let due = session.head / every > expected / every;
         let mut entries = plan.entries;
-        entries.extend(index::entries(&session, &touched, claim_before.as_ref()));
+        entries.extend(index::entries(&session, &touched));
         let mut shared = plan.shared;
         let beside = shared.iter().filter_map(|write| write.value.as_ref()).map(Vec::len).sum();
         if beside > self.limits.event_bytes {
@@ -113,7 +109,7 @@ impl Inner {
             expected,
             rows,
             entries,
-            snapshot: (rests || due).then(|| codec::encode_snapshot(&session)),
+            snapshot: due.then(|| codec::encode_snapshot(&session)),
             shared,
             request: plan.request,
             delete: plan.delete,
@@ -140,8 +136,8 @@ impl Inner {
         } else {
             self.remember(&session);
         }
-        self.hub.appended(&uid, placed, feed);
-        Ok(Written::Done(session))
+        self.hub.appended(&uid, &placed, feed);
+        Ok(Written::Done(session, placed))
     }
 
     /// Appends until it is known what came of it, as far as that is possible.
@@ -197,7 +193,7 @@ impl Inner {
             plan.request = decided.request;
             plan.delete = decided.delete;
             match self.write(plan).await? {
-                Written::Done(after) => {
+                Written::Done(after, _) => {
                     if let Some(driven) = driven {
                         self.clone().drive(after.clone(), driven);
                     }

@@ -4,6 +4,7 @@
 //! tool never changes a call that exists.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -190,7 +191,7 @@ pub struct Told {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// What was asked.
-    pub spec: Spec,
+    pub spec: Arc<Spec>,
     /// Whose session.
     pub session: SessionKey,
     /// Its invocation.

@@ -38,7 +38,7 @@ pub(crate) fn call_to_pb(call: &Call) -> pb::Call {
         last,
         told_at: _,
     } = call;
-    let Spec { id, model_id: _, name, args, args_digest, behaviour, failed: _ } = spec;
+    let Spec { id, model_id: _, name, args, args_digest, behaviour, failed: _ } = spec.as_ref();
     let (state, kind) = match phase {
         Phase::Requested | Phase::Running => (pb::call::State::Running, None),
         Phase::Held(kind) => (pb::call::State::Held, Some(*kind)),

@@ -1,6 +1,7 @@
 //! The fold: what each record changes in a session. It never refuses.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{Claim, Frame, Invocation, Queued, Session, Touched, is_own_key, put};
 use crate::session::call::{Body as AtWork, Call, Closing, End, Kind, Phase, Spec, Told};
@@ -42,7 +43,8 @@ impl Session {
                 }
                 for (index, spec) in calls.iter().enumerate() {
                     touched.calls.insert(spec.id.clone());
-                    let mut call = self.requested(record, invocation, frame, event, spec.clone());
+                    let mut call =
+                        self.requested(record, invocation, frame, event, Arc::new(spec.clone()));
                     call.index = u32::try_from(index).unwrap_or(u32::MAX);
                     self.calls.insert(spec.id.clone(), call);
                 }
@@ -66,6 +68,9 @@ impl Session {
                 self.touch_owner_of(call, touched);
             }
             Body::Responded { invocation, frame, event } => {
+                if self.running.is_none() {
+                    touched.invocations.insert(invocation.clone());
+                }
                 self.responded(record, invocation, frame, event);
                 touched.calls.extend(event.function_responses().map(|part| part.id.clone()));
             }
@@ -170,7 +175,7 @@ impl Session {
         invocation: &InvocationId,
         frame: &FrameId,
         event: &Event,
-        spec: Spec,
+        spec: Arc<Spec>,
     ) -> Call {
         let expires = spec.behaviour.expires_after.map(|after| {
             let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);

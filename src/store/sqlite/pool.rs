@@ -52,8 +52,8 @@ impl Pool {
         }
     }
 
-    /// Runs a short piece of work where the caller is: a few rows by key, which are nearly always in
-    /// the page cache. Handing them to another thread would cost more than the work.
+    /// Runs a short piece of work where the caller is: a few rows by key, which are nearly always
+    /// in the page cache. Handing them to another thread would cost more than the work.
     pub(super) async fn glance<T>(
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<T, Trouble>,

@@ -247,7 +247,7 @@ impl Bench {
         }
         let Work { bodies, models: _, abandoned: _ } = self.hands.perform(&self.session);
         for call in bodies {
-            *self.ran.entry(call.spec.id).or_default() += 1;
+            *self.ran.entry(call.spec.id.clone()).or_default() += 1;
         }
     }
 

@@ -71,7 +71,7 @@ async fn a_record_that_cannot_be_read_keeps_its_session_only() {
     assert_eq!(client.follow(&done).await.end.state(), State::Completed);
     assert_eq!(client.say(APP, "ask").await.end.state(), State::Paused);
     while server.runner.tick_deadlines().await.unwrap() {}
-    while server.runner.tick_owners().await.unwrap() {}
+    while server.runner.tick_running().await.unwrap() {}
     at_rest(&server).await;
     server.stop().await;
 }

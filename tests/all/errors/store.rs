@@ -100,7 +100,7 @@ async fn what_stays_unknown_is_told_as_that() {
             told(&mutate(&mut client, &call, n).await.unwrap_err(), "WRITE_OUTCOME_UNKNOWN");
             server.store.clear_faults();
             // What is seen from now on is what the store has, and what can move is moved.
-            server.runner.tick_owners().await.unwrap();
+            server.runner.tick_running().await.unwrap();
             at_rest(&server).await;
             let changed = print(&mut client).await != before;
             assert_eq!(changed, fault == Fault::UnknownWritten, "{fault:?} {n}");
@@ -142,7 +142,7 @@ async fn who_watches_sees_what_was_found_on_its_repeat() {
         panic!("{update:?}")
     };
     assert_eq!(invocation.state(), pb::invocation::State::Running);
-    server.runner.tick_owners().await.unwrap();
+    server.runner.tick_running().await.unwrap();
     at_rest(&server).await;
 }
 
