@@ -107,7 +107,7 @@ limits! {
     /// Largest request; above 8 MiB it is the codec that refuses.
     request_bytes: usize, Bytes = 4 * MIB, 64 * KIB, 8 * MIB;
     /// Largest event, as stored.
-    event_bytes: usize, Bytes = MIB, 16 * KIB, 3 * MIB;
+    event_bytes: usize, Bytes = MIB, 64 * KIB, 3 * MIB;
     /// Largest page of a list; it holds one entry at least, however large.
     page_bytes: usize, Bytes = MIB, 16 * KIB, 3 * MIB;
     /// Most entries of a page.
@@ -120,14 +120,14 @@ limits! {
     keepalive_interval: Duration, Seconds = 30, 5, 3_600;
     /// Time within which a ping must be answered, or the connection is closed.
     keepalive_timeout: Duration, Seconds = 20, 1, 600;
-    /// Model calls of one invocation, unless the run asks for less or more.
+    /// Model calls of an invocation between two pauses, unless the run asks for less or more.
     max_llm_calls: u32, Count = 500, 1, 100_000;
     /// A body that was recorded as started so long ago is not begun any more.
     start_window: Duration, Seconds = 2, 1, 60;
     /// Records of a session between two snapshots.
     snapshot_records: u64, Count = 64, 16, 65_536;
-    /// Invocations of one principal that run at once; paused ones do not count.
-    runs_per_principal: usize, Count = 1_000, 1, 1_000_000;
+    /// Sessions that are driven at once; paused ones do not count. One more message is OVERLOADED.
+    driven_sessions: usize, Count = 1_000, 1, 1_000_000;
     /// Sessions whose folds are kept in memory.
     cached_sessions: usize, Count = 1_024, 16, 1_000_000;
     /// How often a decision is made again because somebody else was first.

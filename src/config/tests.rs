@@ -79,14 +79,14 @@ stream_age = '2h'
     assert_eq!(settings.limits.stream_age.as_secs(), 7_200);
 
     let args = ["--listen", "localhost:0", "--store", "memory:", "--agents", "x"];
-    let more = ["--limit", "heartbeat=5s", "--limit", "max_llm_calls=7,runs_per_principal=9"];
+    let more = ["--limit", "heartbeat=5s", "--limit", "max_llm_calls=7,driven_sessions=9"];
     let settings = with_file(text, &[&args[..], &more[..]].concat()).unwrap();
     assert_eq!(settings.listen.to_string(), "127.0.0.1:0");
     assert_eq!(settings.store, StoreUrl::Memory);
     assert_eq!(settings.agents, Some("x".into()));
     assert_eq!(settings.limits.heartbeat.as_secs(), 5);
     assert_eq!(settings.limits.event_bytes, 2 << 20);
-    assert_eq!((settings.limits.max_llm_calls, settings.limits.runs_per_principal), (7, 9));
+    assert_eq!((settings.limits.max_llm_calls, settings.limits.driven_sessions), (7, 9));
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub struct Reply {
 /// One part of a reply. Calls have no id of ours yet: the server issues them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
-    /// A text, a thought, or data.
+    /// A text, a thought, or data; never a call or a response.
     Part(Part),
     /// A call.
     Call {

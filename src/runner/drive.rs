@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::task::{AbortHandle, JoinSet};
@@ -20,6 +20,9 @@ use crate::session::Session;
 use crate::session::id::SessionUid;
 use crate::session::refusal::{Reason, Refusal};
 
+/// Longest wait before the store is asked again.
+const MAX_STORE_RETRY: Duration = Duration::from_secs(5);
+
 /// What a driver has beside its hands.
 struct Driver {
     inner: Arc<Inner>,
@@ -29,6 +32,8 @@ struct Driver {
     history: History,
     tasks: JoinSet<Done>,
     models: HashMap<ModelKey, AbortHandle>,
+    /// Appends in a row that failed.
+    failures: u32,
     /// Before the last append that may hold starts went to the store.
     since: Instant,
 }
@@ -89,6 +94,7 @@ impl Inner {
             history: History::default(),
             tasks: JoinSet::new(),
             models: HashMap::new(),
+            failures: 0,
             since: Instant::now(),
             inner: self.clone(),
             uid,
@@ -125,7 +131,7 @@ impl Driver {
                         () = self.inner.draining.cancelled(), if !self.draining() => {}
                     }
                 }
-                Turn::Retry => tokio::time::sleep(STORE_RETRY).await,
+                Turn::Retry => tokio::time::sleep(self.pause()).await,
             }
             session = match self.read().await {
                 Some(session) => session,
@@ -138,27 +144,23 @@ impl Driver {
     async fn turn(&mut self, session: Arc<Session>) -> Turn {
         let mut mint = super::mint;
         let now = self.inner.store.now();
-        let since = Instant::now();
-        let (draft, claimed, hand_in) =
-            match self.hands.decide(&session, now, &mut mint, !self.draining()) {
-                Decision::Nothing => {
-                    self.hands.settled();
-                    return if session.claim.is_none() {
-                        Turn::Over
-                    } else {
-                        self.perform(session).await
-                    };
-                }
-                Decision::Append(draft) => (draft, false, false),
-                Decision::HandIn { draft, claimed } => (draft, claimed, true),
-            };
+        let (since, start) = (Instant::now(), !self.draining());
+        let (draft, claimed, hand_in) = match self.hands.decide(&session, now, &mut mint, start) {
+            Decision::Nothing => {
+                self.hands.settled(start);
+                return self.perform(session).await;
+            }
+            Decision::Append(draft) => (draft, false, false),
+            Decision::HandIn { draft, claimed } => (draft, claimed, true),
+        };
         if draft.records.is_empty() {
             return self.over();
         }
         let driven = claimed.then(|| Driven::new(&self.inner, &self.uid));
         match self.inner.write(Plan::new(Some(&session), draft)).await {
             Ok(Written::Done(after, placed)) => {
-                self.hands.settled();
+                self.hands.settled(start);
+                self.failures = 0;
                 for (position, record) in &placed {
                     self.history.push(*position, record);
                 }
@@ -176,6 +178,11 @@ impl Driver {
         }
     }
 
+    /// How long to wait after so many failures in a row.
+    fn pause(&self) -> Duration {
+        STORE_RETRY.saturating_mul(1 << self.failures.min(6)).min(MAX_STORE_RETRY)
+    }
+
     /// The claim is gone: bodies at work are still awaited, and what they give is handed in.
     fn over(&self) -> Turn {
         if self.hands.bodies.is_empty() { Turn::Over } else { Turn::Wait }
@@ -184,10 +191,15 @@ impl Driver {
     /// An append failed. What is too large can never be appended: a shorter word takes its place.
     fn failed(&mut self, refusal: Refusal) -> Turn {
         tracing::warn!(reason = refusal.reason.as_str(), "a driver could not append");
-        if refusal.reason == Reason::LimitExceeded && self.hands.shorten(&refusal.message) {
-            return Turn::Again;
+        self.failures = self.failures.saturating_add(1);
+        match refusal.reason {
+            Reason::LimitExceeded if self.hands.shorten(&refusal.message) => Turn::Again,
+            // It can never pass: whoever takes the session over next is told so too, and then it is
+            // left alone.
+            Reason::LimitExceeded => Turn::Over,
+            _ if self.stopped() => Turn::Over,
+            _ => Turn::Retry,
         }
-        if self.stopped() { Turn::Over } else { Turn::Retry }
     }
 
     /// Starts what the log says is started, and asks the models whose turn it is.
@@ -202,19 +214,28 @@ impl Driver {
             let siblings = |other: &&crate::session::call::Call| other.sequence == call.sequence;
             let siblings = session.calls.values().filter(siblings).count();
             let body = perform::Body { call, since: self.since, siblings };
+            let declared = self.inner.is_declared(&session, &body.call);
             let running = self.inner.clone().run_body(session.clone(), body);
-            let _ = self.start(running);
+            if declared {
+                self.start(running);
+            } else {
+                self.tasks.spawn(running.in_current_span());
+            }
         }
         // What the log says is started is run even now: not to do so would be an unknown outcome.
         let models = if self.draining() { Vec::new() } else { models };
-        for (key, seen) in models {
+        let mut models = models.into_iter();
+        while let Some((key, seen)) = models.next() {
             if let Err(refusal) = self.ask(&session, key.clone(), seen).await {
                 tracing::warn!(reason = refusal.reason.as_str(), "a prompt could not be read");
-                self.hands.models.remove(&key);
+                // Those behind it are not asked either, and must not count as asked.
+                for (key, _) in std::iter::once((key, seen)).chain(models) {
+                    self.hands.models.remove(&key);
+                }
                 return Turn::Retry;
             }
         }
-        if self.hands.done.is_empty() { Turn::Wait } else { Turn::Again }
+        if self.hands.any_to_record(!self.draining()) { Turn::Again } else { Turn::Wait }
     }
 
     async fn ask(
@@ -250,7 +271,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts a body or a model. What is done at once needs no task of its own: none is given then.
+    /// Starts a declared body, or a model. What is done at once needs no task of its own: none is
+    /// given then. Functions may work before they wait, so they never run here.
     fn start(&mut self, work: impl Future<Output = Done> + Send + 'static) -> Option<AbortHandle> {
         let mut work = Box::pin(work.in_current_span());
         if let Some(done) = (&mut work).now_or_never() {
@@ -291,7 +313,7 @@ impl Driver {
 
     /// While draining only bodies at work are waited for; the next start does the rest.
     fn stopped(&self) -> bool {
-        self.draining() && self.hands.bodies.is_empty() && self.hands.done.is_empty()
+        self.draining() && self.hands.bodies.is_empty() && !self.hands.any_to_record(false)
     }
 }
 

@@ -85,11 +85,10 @@ const PAGE: usize = 200;
 
 impl InvocationFilter {
     fn query(&self) -> Query {
-        let text = |id: Option<String>| id;
         Query {
             kind: index::INVOCATION,
             tags: [
-                text(self.app.as_ref().map(ToString::to_string)),
+                self.app.as_ref().map(ToString::to_string),
                 self.user.as_ref().map(ToString::to_string),
                 self.session.as_ref().map(ToString::to_string),
             ],
@@ -254,8 +253,11 @@ impl Changes {
         let last = page.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
         self.list = (page.len() == PAGE).then_some(last);
         for stored in page {
+            let newer = stored.born > self.known_before;
             if let Some(view) = read(stored) {
-                self.told.insert(view.id.to_string());
+                if newer {
+                    self.told.insert(view.id.to_string());
+                }
                 self.pending.push_back((0, Changed::Now(Box::new(view))));
             }
         }
@@ -275,7 +277,10 @@ impl Changes {
             if !stored.removed {
                 let Some(view) = read(stored.clone()) else { continue };
                 if self.filter.matches(&view) {
-                    self.told.insert(id);
+                    // Older ones may have been told whatever is kept here.
+                    if stored.born > self.known_before {
+                        self.told.insert(id);
+                    }
                     self.pending.push_back((feed, Changed::Now(Box::new(view))));
                     continue;
                 }

@@ -2,10 +2,11 @@
 //! that somebody follows. Hints and a cache, never the truth: whoever is woken reads the log.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::{broadcast, watch};
 
+use super::lock;
 use crate::session::content::Event;
 use crate::session::id::SessionUid;
 use crate::session::record::Record;
@@ -40,10 +41,6 @@ struct Tail {
 pub struct Hub {
     live: Mutex<HashMap<SessionUid, Weak<Live>>>,
     feed: watch::Sender<u64>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hub {

@@ -55,9 +55,14 @@ impl Inner {
             let error = Outcome::Error(arguments::error(text));
             return done(Gave::Outcome(error), Actions::default());
         };
-        let state = match self.state_of(&session, &call).await {
-            Ok(state) => state,
-            Err(_) => return done(Gave::NotRun, Actions::default()),
+        // A declared body sees its call only.
+        let state = if self.is_declared(&session, &call) {
+            Object::new()
+        } else {
+            match self.state_of(&session, &call).await {
+                Ok(state) => state,
+                Err(_) => return done(Gave::NotRun, Actions::default()),
+            }
         };
         let context = Context::new(facts(&session, &call), Arc::new(state));
         if since.elapsed() > self.limits.start_window {
@@ -65,8 +70,8 @@ impl Inner {
             return done(Gave::NotRun, Actions::default());
         }
         tracing::debug!(call_id = %call.spec.id, tool = call.spec.name, "body starts");
-        let running = body.run(call.spec.args.clone(), context.clone());
-        let guarded = AssertUnwindSafe(running).catch_unwind();
+        let (args, given) = (call.spec.args.clone(), context.clone());
+        let guarded = AssertUnwindSafe(async move { body.run(args, given).await }).catch_unwind();
         let outcome = match tokio::time::timeout(call.spec.behaviour.timeout, guarded).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => tool::Outcome::Error("the tool failed unexpectedly".into()),
@@ -81,6 +86,15 @@ impl Inner {
         let gave = gave(&call, outcome, room);
         tracing::debug!(call_id = %call.spec.id, tool = call.spec.name, "body is back");
         done(gave, actions)
+    }
+
+    /// The body is declared in an agent file: it only builds an object.
+    pub(super) fn is_declared(&self, session: &Session, call: &Call) -> bool {
+        let open = session.invocations.get(&call.invocation);
+        let frame = open.and_then(|open| open.frames.get(&call.frame));
+        let role = frame.and_then(|frame| self.cast.agent(&session.key.app, &frame.agent));
+        let part = role.and_then(|role| role.tools.get(&call.spec.name));
+        part.is_some_and(|part| part.declaration.body != crate::agent::Body::Function)
     }
 
     fn body_of(&self, session: &Session, call: &Call) -> Option<Arc<dyn tool::Tool>> {
@@ -171,7 +185,8 @@ impl Inner {
                 calls: Default::default(),
             },
         };
-        let asked = AssertUnwindSafe(role.model.reply(request, &mut pieces)).catch_unwind().await;
+        let asked = async { role.model.reply(request, &mut pieces).await };
+        let asked = AssertUnwindSafe(asked).catch_unwind().await;
         let reply = match asked {
             Ok(Ok(reply)) => self.judge(role, reply, event_id),
             Ok(Err(model::Error { code, message })) => Err((code, message)),
@@ -199,7 +214,10 @@ impl Inner {
         };
         for part in said.parts {
             match part {
-                Said::Part(part) if part.call().is_some() || part.response().is_some() => {}
+                Said::Part(part) if part.call().is_some() || part.response().is_some() => {
+                    let message = "the model gave a call or a response as plain data".to_owned();
+                    return Err(("MODEL_REPLY_INVALID".to_owned(), message));
+                }
                 Said::Part(part) => reply.parts.push(part),
                 Said::Call { model_id, name, args, thought_signature } => {
                     let (spec, facts) = judge_call(role, model_id, name, &args);

@@ -1,8 +1,8 @@
 //! What nobody asks for and has to be done: sessions whose owner is gone, deadlines, and
 //! forgetting.
 //!
-//! Every job is a `tick` that does a bounded piece of work and says whether there is more. The
-//! server calls them in a loop; tests call them directly.
+//! Every job is a `tick` that does a piece of work and says whether there is more. The server calls
+//! them in a loop; tests call them directly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,19 +46,10 @@ impl Runner {
         }
     }
 
-    /// Sessions that can move and are driven by nobody are driven again. True: there is more.
+    /// Sessions that can move and are driven by nobody are driven again. It reads what runs, which
+    /// is bounded by the sessions that are driven at once.
     pub async fn tick_running(&self) -> Result<bool, Refusal> {
-        let mut after = None;
-        loop {
-            let (running, next) = self.running(after).await?;
-            for uid in running {
-                self.inner.take_over(&uid).await?;
-            }
-            match next {
-                Some(next) => after = Some(next),
-                None => return Ok(false),
-            }
-        }
+        self.recover().await.map(|_| false)
     }
 
     /// Calls whose deadline has passed are over. True: there is more.

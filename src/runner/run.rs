@@ -192,11 +192,11 @@ impl Inner {
         check_keys(&run.state_delta, "state_delta", true)?;
         let role = self.cast.app(&run.app).ok_or_else(|| no_agent(&run.app))?;
         let agent = role.agent.name.clone();
-        let most = self.limits.runs_per_principal;
+        let most = self.limits.driven_sessions;
         if super::lock(&self.drivers).len() >= most {
             let message = "as many invocations run as may run at once; try again";
             return Err(Refusal::new(Reason::Overloaded, message)
-                .with("limit", "runs_per_principal")
+                .with("limit", "driven_sessions")
                 .with("value", most));
         }
         let start = Start {

@@ -209,7 +209,7 @@ impl Runner {
         .await
     }
 
-    /// Events after a sequence, oldest first, with the last sequence of the session.
+    /// Events after a sequence, oldest first.
     pub async fn list_events(
         &self,
         key: &SessionKey,

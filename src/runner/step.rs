@@ -137,10 +137,8 @@ impl Hands {
             }
             return Decision::HandIn { draft, claimed };
         }
-        for done in &self.done {
-            if start || matches!(done, Done::Body { gave: Gave::Outcome(_), .. }) {
-                hand_in(&mut draft, done);
-            }
+        for done in self.done.iter().filter(|done| recorded(done, start)) {
+            hand_in(&mut draft, done);
         }
         if start {
             for lost in draft.lost_bodies() {
@@ -151,9 +149,14 @@ impl Hands {
         if draft.records.is_empty() { Decision::Nothing } else { Decision::Append(draft) }
     }
 
-    /// What came back is in the log.
-    pub fn settled(&mut self) {
-        self.done.clear();
+    /// What was handed in is in the log. What was not stays, so that it is not started again.
+    pub fn settled(&mut self, start: bool) {
+        self.done.retain(|done| !recorded(done, start));
+    }
+
+    /// Something is back and is still to be recorded.
+    pub fn any_to_record(&self, start: bool) -> bool {
+        self.done.iter().any(|done| recorded(done, start))
     }
 
     /// What is to be performed, now that the log is as it was read. It counts as started.
@@ -212,6 +215,11 @@ impl Hands {
     fn replied(&self, key: &ModelKey) -> bool {
         self.done.iter().any(|done| matches!(done, Done::Model { key: k, .. } if k == key))
     }
+}
+
+/// Whether what came back is recorded now: while nothing new is set going, only what a body gave.
+fn recorded(done: &Done, start: bool) -> bool {
+    start || matches!(done, Done::Body { gave: Gave::Outcome(_), .. })
 }
 
 fn hand_in(draft: &mut Draft<'_>, done: &Done) {

@@ -169,12 +169,10 @@ impl Follow {
 
     /// A piece that came before the whole text that the record tells: it is shown first.
     fn piece_before(&mut self, record: &Record) -> Option<Arc<Event>> {
-        if !matches!(record.body, Body::Replied { .. }) {
-            return None;
-        }
+        let Body::Replied { event, .. } = &record.body else { return None };
         loop {
             match self.pieces.try_recv() {
-                Ok(piece) if self.wants(&piece) => return Some(piece),
+                Ok(piece) if piece.id == event.id && self.wants(&piece) => return Some(piece),
                 Ok(_) | Err(TryRecvError::Lagged(_)) => {}
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
             }

@@ -1,7 +1,7 @@
 //! The stored form of records and snapshots: JSON with a version, readable with any tool.
 //!
 //! Every form that was ever written can be read for ever (`tests/golden` holds one of each). A form
-//! of a later version is not guessed at: the session is read-only here.
+//! of a later version is not guessed at: the session is refused here.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

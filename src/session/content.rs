@@ -216,7 +216,7 @@ pub struct Event {
     /// An error's text for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error_message: String,
-    /// A caller's own data: of the run, or an answer's comment.
+    /// A caller's own data, of the run.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub custom_metadata: Object,
     /// Facts about calls by id that stand in no part of the content.

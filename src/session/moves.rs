@@ -289,7 +289,12 @@ impl Draft<'_> {
         let Some(call) = self.session.calls.get(id).cloned() else {
             return;
         };
-        if call.body.is_none() || call.closed().is_some() {
+        if call.body.is_none() {
+            return;
+        }
+        if call.closed().is_some() {
+            // Nobody waits for it. That it is back is recorded, or it would be started again.
+            self.returned(id, call.execution, Outcome::Nothing, Object::new(), false);
             return;
         }
         let again = call.spec.behaviour.effect != call::Effect::Once

@@ -51,7 +51,7 @@ pub struct Row {
     pub bytes: Vec<u8>,
 }
 
-/// A kind of entry, such as `session`, `call`, `invocation`, `owner`.
+/// A kind of entry, such as `session`, `call`, `invocation`.
 pub type Kind = &'static str;
 
 /// A small indexed row that stands for something in a log; written with the log's batch.

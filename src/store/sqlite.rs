@@ -143,7 +143,7 @@ impl Store for Sqlite {
 
     async fn shared(&self, scopes: &[String]) -> Result<Shared, Error> {
         let scopes = scopes.to_vec();
-        self.readers.glance(|conn| read::shared(conn, scopes)).await
+        self.readers.read(move |conn| read::shared(conn, scopes)).await
     }
 
     async fn request(

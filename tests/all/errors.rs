@@ -284,7 +284,7 @@ async fn a_request_id_is_for_one_body() {
 #[tokio::test]
 async fn as_many_run_as_may_run() {
     let (builder, gate) = desk();
-    let limits = Limits { runs_per_principal: 2, ..Limits::default() };
+    let limits = Limits { driven_sessions: 2, ..Limits::default() };
     let server = Server::start(builder.limits(limits)).await;
     let mut client = server.client().await;
     for session in ["s1", "s2", "s3"] {
@@ -298,7 +298,7 @@ async fn as_many_run_as_may_run() {
     for session in ["s3", ""] {
         let refused = client.try_run(say(APP, session, "hello")).await.unwrap_err();
         let details = told(&refused, "OVERLOADED");
-        assert_eq!((&*details["limit"], &*details["value"]), ("runs_per_principal", "2"));
+        assert_eq!((&*details["limit"], &*details["value"]), ("driven_sessions", "2"));
     }
     assert_eq!(server.store.commits(), before);
     gate.send_replace(true);

@@ -189,7 +189,7 @@ impl World {
             world.append(records);
             let epoch = world.fold.epoch;
             let driver = &mut world.drivers[n];
-            driver.hands.settled();
+            driver.hands.settled(true);
             driver.view = world.fold.clone();
             if taken && claim.is_some() {
                 let hands = Hands::new(driver.hands.owner.clone(), epoch);

@@ -240,7 +240,7 @@ impl Bench {
             };
             let over = records.is_empty();
             self.append(records);
-            self.hands.settled();
+            self.hands.settled(true);
             if over {
                 break;
             }
