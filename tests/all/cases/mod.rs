@@ -11,5 +11,6 @@ mod invocations;
 mod parallel;
 mod sessions;
 mod stage;
+mod unknown;
 mod validation;
 mod watch;
