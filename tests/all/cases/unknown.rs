@@ -7,7 +7,7 @@ use serde_json::json;
 use super::stage::{Closure, Gate, soon, stage};
 use crate::support::{Client, USER, say, submit};
 
-const APP: &str = "clerk";
+use super::stage::APP;
 
 /// The call is in doubt when the server drains: it is asked about after the next start, and its body
 /// does not run a second time meanwhile.
