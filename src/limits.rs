@@ -133,8 +133,8 @@ limits! {
     /// How often a decision is made again because somebody else was first.
     conflicts: u32, Count = 100, 1, 10_000;
     /// Takeovers of a session without progress, after which it is left alone until somebody
-    /// answers.
-    takeovers: u32, Count = 5, 1, 100;
+    /// Takeovers of an invocation without progress, after which it ends as failed.
+    takeovers: u32, Count = 10, 1, 100;
     /// Time for which a request_id is remembered at least.
     remember_requests: Duration, Seconds = 86_400, 86_400, 31_536_000;
 }

@@ -152,18 +152,18 @@ impl Inner {
         if session.claim.is_none() {
             return Ok(false);
         }
-        if session.attempts >= self.limits.takeovers {
-            tracing::error!(
-                session_uid = %uid,
-                attempts = session.attempts,
-                "a session was driven too often for nothing, and is left alone"
-            );
-            return Ok(false);
-        }
         let mut mint = super::mint;
         let now = self.store.now();
         let mut draft = Draft::new(Session::clone(&session), now, self.server(), &mut mint);
         draft.take(&self.owner);
+        if session.attempts >= self.limits.takeovers {
+            tracing::error!(
+                session_uid = %uid,
+                attempts = session.attempts,
+                "an invocation was taken over too often for nothing, and is given up"
+            );
+            draft.give_up(session.attempts);
+        }
         match self.write(Plan::new(Some(&session), draft)).await? {
             Written::Done(after, _) => {
                 self.clone().drive(after, driven);

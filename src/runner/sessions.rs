@@ -42,6 +42,7 @@ pub struct SessionView {
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
+    uid: SessionUid,
     key: SessionKey,
 }
 
@@ -57,7 +58,7 @@ impl Runner {
         self.detached(async move {
             let method = "CreateSession";
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
-                return inner.session_view(&kept.key).await;
+                return inner.kept_view(&kept).await;
             }
             check_keys(&new.state, "state", false)?;
             if inner.cast.app(&new.app).is_none() {
@@ -76,13 +77,14 @@ impl Runner {
             let mut plan = Plan::new(None, draft);
             plan.entries.push(index::session_entry(&plan.session));
             plan.shared = index::shared_delta(&key, &new.state);
-            plan.request = write::request(&caller, method, &Kept { key: key.clone() });
+            let kept = Kept { uid: plan.uid.clone(), key: key.clone() };
+            plan.request = write::request(&caller, method, &kept);
             match inner.write(plan).await? {
                 Written::Done(_, _) => {}
                 Written::Seen(recorded) => {
                     let mark = caller.mark.as_ref().expect("only a marked request is recorded");
                     let kept = write::outcome_of::<Kept>(&recorded, mark)?;
-                    return inner.session_view(&kept.key).await;
+                    return inner.kept_view(&kept).await;
                 }
                 Written::Conflict | Written::Exists => {
                     let message = "the user has a session of this id with this app already";
@@ -142,7 +144,7 @@ impl Runner {
         self.detached(async move {
             let method = "UpdateSessionState";
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
-                return inner.session_view(&kept.key).await;
+                return inner.kept_view(&kept).await;
             }
             check_keys(&delta, "state_delta", false)?;
             if delta.is_empty() {
@@ -154,7 +156,8 @@ impl Runner {
                     // ADK: a change of state by a caller has an invocation id of its own.
                     let id = InvocationId::parse(format!("p-{}", Uuid::new_v4()));
                     draft.change_state(id.expect("a UUID makes an id"), delta.clone());
-                    let request = write::request(&caller, method, &Kept { key: key.clone() });
+                    let kept = Kept { uid: uid.clone(), key: key.clone() };
+                    let request = write::request(&caller, method, &kept);
                     Ok(Decided { value: (), request, delete: false })
                 })
                 .await?;
@@ -196,7 +199,8 @@ impl Runner {
                             "the session was used while it was deleted; try again",
                         ));
                     }
-                    let request = write::request(&caller, method, &Kept { key: key.clone() });
+                    let kept = Kept { uid: uid.clone(), key: key.clone() };
+                    let request = write::request(&caller, method, &kept);
                     Ok(Decided { value: (), request, delete: true })
                 })
                 .await?;
@@ -229,6 +233,13 @@ impl Runner {
 }
 
 impl Inner {
+    /// The session that a request made or changed before, as it is now. One that was deleted since
+    /// is gone, whoever has its names now.
+    async fn kept_view(&self, kept: &Kept) -> Result<SessionView, Refusal> {
+        let view = self.session_view(&kept.key).await?;
+        if view.session.uid == kept.uid { Ok(view) } else { Err(gone()) }
+    }
+
     pub(super) async fn session_view(&self, key: &SessionKey) -> Result<SessionView, Refusal> {
         let uid = self.find_session(key).await?;
         let session = self.session(&uid).await?.ok_or_else(gone)?;

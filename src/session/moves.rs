@@ -335,6 +335,20 @@ impl Draft<'_> {
         self.returned(id, execution, outcome, Object::new(), false);
     }
 
+    /// Nothing came of the running invocation over many claims: it ends as failed.
+    pub fn give_up(&mut self, attempts: u32) {
+        let Some(invocation) = self.session.running.clone() else { return };
+        let Some(open) = self.session.invocations.get(&invocation) else { return };
+        let Some(frame) = open.frames.keys().next().cloned() else { return };
+        let message =
+            format!("the invocation was taken over {attempts} times, and nothing came of it");
+        self.fail(&invocation, &frame, self.session.head, "GIVEN_UP", &message);
+        for lost in self.lost_bodies() {
+            self.lose(&lost);
+        }
+        self.settle();
+    }
+
     /// The bodies that an earlier claim started and nobody runs any more.
     pub fn lost_bodies(&self) -> Vec<CallId> {
         let epoch = self.session.epoch;

@@ -1,16 +1,22 @@
 //! Bodies that come back without knowing what they did, at instants when nobody waits for them.
 
-use countersign::proto::v1::{self as pb, call};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use countersign::limits::Limits;
+use countersign::model::{Error, Model, Pieces, Reply, Request};
+use countersign::proto::v1::{self as pb, call, event, invocation};
+use countersign::store::Clock;
+use countersign::store::memory::Memory;
 use countersign::tool::Outcome;
 use serde_json::json;
+use tokio::sync::Notify;
 
-use super::stage::{Closure, Gate, soon, stage};
-use crate::support::{Client, USER, say, submit};
+use super::stage::{APP, Closure, Gate, soon, stage};
+use crate::support::{Client, Server, USER, agents, say, submit};
 
-use super::stage::APP;
-
-/// The call is in doubt when the server drains: it is asked about after the next start, and its body
-/// does not run a second time meanwhile.
+/// The call is in doubt when the server drains: it is asked about after the next start, and its
+/// body does not run a second time meanwhile.
 #[tokio::test]
 async fn a_body_in_doubt_is_not_run_again_by_a_server_that_drains() {
     let gate = Gate::new();
@@ -59,4 +65,42 @@ async fn running_call(client: &mut Client) -> pb::Call {
     let events = client.events(APP, &sessions[0].id).await;
     let function_call = super::stage::calls(&events).remove(0);
     pb::Call { function_call: Some(function_call), ..Default::default() }
+}
+
+/// A model that is asked and never replies.
+struct Mute(Arc<Notify>);
+
+#[async_trait]
+impl Model for Mute {
+    async fn reply(&self, _: Request, _: &mut dyn Pieces) -> Result<Reply, Error> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// Servers that die one after another while a model is asked: in the end the run fails, so that the
+/// session can be used again.
+#[tokio::test]
+async fn what_no_server_brings_on_is_given_up() {
+    let asked = Arc::new(Notify::new());
+    let store = Arc::new(Memory::new(Clock::system()));
+    let start = async || {
+        let limits = Limits { takeovers: 2, ..Limits::default() };
+        let builder = agents("{name: clerk, model: mute}").model("mute", Mute(asked.clone()));
+        Server::start_on(builder.limits(limits), store.clone()).await
+    };
+    let mut servers = vec![start().await];
+    let mut client = servers[0].client().await;
+    let mut stream = client.agents.run_async(say(APP, "", "hello")).await.unwrap().into_inner();
+    let begin = stream.message().await.unwrap().unwrap().mark;
+    let Some(event::Mark::Begin(begun)) = begin else { panic!("{begin:?}") };
+    soon(asked.notified()).await;
+    servers.push(start().await);
+    soon(asked.notified()).await;
+    servers.push(start().await);
+    let request =
+        pb::GetInvocationRequest { invocation_id: begun.invocation_id, ..Default::default() };
+    let mut client = servers[2].client().await;
+    let found = client.agents.get_invocation(request).await.unwrap().into_inner();
+    assert_eq!((found.state(), &*found.error_code), (invocation::State::Failed, "GIVEN_UP"));
 }
