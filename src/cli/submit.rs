@@ -139,8 +139,8 @@ async fn name_of(client: &Client, call_id: &str) -> Result<String, Failure> {
 /// A name that no tool has.
 const NO_TOOL: &str = "?";
 
-/// The tool's name as the server tells it when it refuses an answer under a wrong one, which changes
-/// nothing: so a repeat finds its call though that is closed.
+/// The tool's name as the server tells it when it refuses an answer under a wrong one, which
+/// changes nothing: so a repeat finds its call though that is closed.
 async fn told_name(client: &Client, call_id: &str) -> Result<String, Failure> {
     let request = v1::SubmitFunctionResponseRequest {
         function_response: Some(v1::FunctionResponse {
