@@ -1,9 +1,11 @@
 //! The binary: flags, logging, build, serve, drain.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use countersign::agent::file::load_dir;
 use countersign::app::{self, Builder, Error, Server};
 use countersign::cli::{self, Cli, Command, exit};
 use countersign::client::DEFAULT_ADDRESS;
@@ -50,7 +52,14 @@ async fn demo() -> ExitCode {
 async fn serve(flags: &Flags) -> ExitCode {
     let settings = match Settings::read(flags) {
         Ok(settings) => settings,
-        Err(faults) => return fail(&Error::Settings(faults)),
+        Err(mut faults) => {
+            // Those of the agents are told along, where it is known which ones are meant.
+            let dir = flags.agents.as_deref().filter(|dir| !dir.trim().is_empty());
+            if let Some(Err(more)) = dir.map(|dir| load_dir(Path::new(dir), &[])) {
+                faults.extend(more.iter().map(ToString::to_string));
+            }
+            return fail(&Error::Settings(faults));
+        }
     };
     log(&settings);
     match serve_until_stopped(&settings).await {
@@ -79,9 +88,12 @@ fn hint(server: &Server, address: std::net::SocketAddr) {
     let default = address.to_string() == countersign::config::DEFAULT_LISTEN;
     let flag = if default { String::new() } else { format!(" --server {address}") };
     eprintln!("Try, in another terminal:");
-    let text = "Please reimburse $200 for conference travel";
-    eprintln!("  countersign{flag} run {app} '{text}'");
-    eprintln!("  countersign{flag} submit CALL '{{\"status\":\"approved\"}}' --follow");
+    let (text, answer) = match app.as_str() == cli::demo::APP {
+        true => ("'Please reimburse $200 for conference travel'", r#"'{"status":"approved"}'"#),
+        false => ("TEXT", "JSON"),
+    };
+    eprintln!("  countersign{flag} run {app} {text}");
+    eprintln!("  countersign{flag} submit CALL {answer} --follow");
     eprintln!("  countersign{flag} watch SESSION");
 }
 

@@ -1,7 +1,7 @@
 //! `countersign agents`: what can be run.
 
 use super::table::Table;
-use super::{Console, Failure, common, exit};
+use super::{Console, Failure, YesNo, common, exit};
 use crate::client::Client;
 use crate::proto::v1;
 
@@ -9,7 +9,7 @@ use crate::proto::v1;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print agents as proto3 JSON, one a line
-    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true, value_parser = YesNo::new())]
     json: bool,
 }
 

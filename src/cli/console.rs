@@ -218,6 +218,9 @@ impl Console<'_> {
             return format!("{}: {}", code_name(status.code()), clean(message));
         };
         let mut text = format!("{}: {}", clean_line(&refusal.reason), clean(&refusal.message));
+        if let Some(by) = refusal.metadata.get("answered_by") {
+            write!(text, "\n  answered by: {}", clean_line(by)).expect("a String takes everything");
+        }
         for violation in &refusal.violations {
             let (field, rule) = (clean_line(&violation.field), clean_line(&violation.rule));
             write!(text, "\n  {field}: {rule}").expect("a String takes everything");

@@ -176,7 +176,7 @@ impl Play<'_, '_> {
         let (mut seen, mut story) = (Seen::default(), Story::default());
         let how = How { session, ..How::default() };
         while let Some(event) = events.next().await? {
-            show(self.console, &mut story, how, &event)?;
+            show(self.console, &mut story, how, &event, &[])?;
             match event.mark {
                 Some(Mark::Begin(begin)) => seen.begin = begin,
                 Some(Mark::End(end)) => seen.end = end,

@@ -2,7 +2,7 @@
 
 use super::common::{MAX_PAGES, Owner, PAGE_SIZE, resolve_app};
 use super::story::Story;
-use super::{Console, Failure, exit};
+use super::{Console, Failure, YesNo, exit};
 use crate::client::Client;
 use crate::proto::v1;
 
@@ -20,7 +20,7 @@ pub struct Args {
     last: Option<i32>,
 
     /// Print events as proto3 JSON, one a line
-    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true, value_parser = YesNo::new())]
     json: bool,
 }
 

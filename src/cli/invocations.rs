@@ -3,7 +3,7 @@
 use super::common::{Filter, Limit, MAX_PAGES, show_time};
 use super::table::Table;
 use super::text::clean_line;
-use super::{Console, Failure, exit};
+use super::{Console, Failure, YesNo, exit};
 use crate::client::Client;
 use crate::proto::v1;
 use crate::proto::v1::invocation::State;
@@ -34,11 +34,11 @@ pub struct Args {
     limit: Limit,
 
     /// Stay, and show each one again when it changes
-    #[arg(long, env = "COUNTERSIGN_WATCH", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_WATCH", hide_env_values = true, value_parser = YesNo::new())]
     watch: bool,
 
     /// Print messages as proto3 JSON, one a line
-    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true, value_parser = YesNo::new())]
     json: bool,
 }
 

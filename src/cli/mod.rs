@@ -6,6 +6,7 @@
 
 use std::process::ExitCode;
 
+use clap::builder::FalseyValueParser as YesNo;
 use clap::{Parser, Subcommand};
 
 use crate::client::Client;
@@ -88,10 +89,17 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// `--server` of commands that ask no server: taken, since it may stand for all commands, but not
+/// shown.
+fn no_server() -> clap::Arg {
+    clap::Arg::new("server").long("server").hide(true)
+}
+
 /// All commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show the main job end to end: pay at once, pause, approve, reject; needs nothing
+    #[command(arg = no_server())]
     Demo,
 
     /// Serve agents over gRPC, until SIGTERM or Ctrl-C
@@ -99,6 +107,7 @@ pub enum Command {
     /// Without flags it serves the built-in sample on 127.0.0.1:50051 and keeps its sessions in a
     /// file of this user. The first line on standard output tells the address; logs go to standard
     /// error. Wrong settings are told all at once, with their places, and end with exit code 2.
+    #[command(arg = no_server())]
     Serve(Box<crate::config::Flags>),
 
     /// Measure a server here, beside what bounds it

@@ -2,7 +2,7 @@
 
 use super::console::DEFAULT_USER;
 use super::follow::{How, follow};
-use super::{Console, Failure};
+use super::{Console, Failure, YesNo};
 use crate::client::{Client, message};
 use crate::proto::v1;
 use crate::proto::v1::run_config::{OnPause, StreamingMode};
@@ -30,15 +30,15 @@ pub struct Args {
     session: Option<String>,
 
     /// Stay when the run pauses, and go on when the answer comes
-    #[arg(long, env = "COUNTERSIGN_FOLLOW", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_FOLLOW", hide_env_values = true, value_parser = YesNo::new())]
     follow: bool,
 
     /// Show words while the model speaks
-    #[arg(long, env = "COUNTERSIGN_STREAM", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_STREAM", hide_env_values = true, value_parser = YesNo::new())]
     stream: bool,
 
     /// Print events as proto3 JSON, one a line
-    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true, value_parser = YesNo::new())]
     json: bool,
 
     /// A mark on this request: a repeat with the same one follows the same run
@@ -65,5 +65,5 @@ pub async fn run(console: &mut Console<'_>, client: &Client, args: Args) -> Resu
         ..Default::default()
     };
     let how = How { json, session: true, ..How::default() };
-    follow(console, client.run(request), how).await
+    follow(console, client, client.run(request), how).await
 }

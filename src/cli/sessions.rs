@@ -2,7 +2,7 @@
 
 use super::common::{Filter, Limit, MAX_PAGES, show_time};
 use super::table::Table;
-use super::{Console, Failure, exit};
+use super::{Console, Failure, YesNo, exit};
 use crate::client::Client;
 use crate::proto::v1;
 
@@ -16,7 +16,7 @@ pub struct Args {
     limit: Limit,
 
     /// Print sessions as proto3 JSON, one a line
-    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true, value_parser = YesNo::new())]
     json: bool,
 }
 

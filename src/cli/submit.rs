@@ -2,8 +2,8 @@
 
 use super::follow::{How, follow};
 use super::text::{clean_line, quote};
-use super::{Console, Failure, common};
-use crate::client::{Client, continuation};
+use super::{Console, Failure, YesNo, common};
+use crate::client::{Client, continuation, refusal};
 use crate::proto::v1;
 use crate::proto::v1::invocation::State;
 
@@ -16,7 +16,7 @@ pub struct Args {
     /// The answer: a JSON object, such as {"status":"approved"}, or null
     json: String,
 
-    /// Name of the tool that was called; looked up among the calls that wait if left out
+    /// Name of the tool that was called; looked up if left out
     #[arg(long)]
     name: Option<String>,
 
@@ -37,11 +37,17 @@ pub struct Args {
     request_id: Option<String>,
 
     /// Show what comes of it, up to the next pause or the end; exit codes as of `run`
-    #[arg(long, env = "COUNTERSIGN_FOLLOW", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_FOLLOW", hide_env_values = true, value_parser = YesNo::new())]
     follow: bool,
 
     /// Print the reply, and with --follow the events, as proto3 JSON, one message a line
-    #[arg(id = "as_json", long = "json", env = "COUNTERSIGN_JSON", hide_env_values = true)]
+    #[arg(
+        id = "as_json",
+        long = "json",
+        env = "COUNTERSIGN_JSON",
+        hide_env_values = true,
+        value_parser = YesNo::new()
+    )]
     as_json: bool,
 }
 
@@ -76,7 +82,7 @@ pub async fn run(console: &mut Console<'_>, client: &Client, args: Args) -> Resu
         return Ok(super::exit::DONE);
     }
     let how = How { json: args.as_json, leave_at_pause: true, ..How::default() };
-    follow(console, client.run(continuation(&reply)), how).await
+    follow(console, client, client.run(continuation(&reply)), how).await
 }
 
 /// Tells what became of an answer.
@@ -107,7 +113,8 @@ pub fn show(
     Ok(())
 }
 
-/// The tool's name of a call that waits, or that may be answered though its body is at work.
+/// The tool's name of a call. One that waits, or that may be answered though its body is at work,
+/// is listed; of any other the server tells it.
 async fn name_of(client: &Client, call_id: &str) -> Result<String, Failure> {
     let mut request = v1::ListInvocationsRequest {
         states: vec![State::Paused.into(), State::Running.into()],
@@ -126,9 +133,27 @@ async fn name_of(client: &Client, call_id: &str) -> Result<String, Failure> {
             break;
         }
     }
-    Err(Failure::Other(format!(
-        "CALL_NOT_FOUND: no call {} waits for an answer\nIf it was answered already, or its tool is \
-         still at work, say which tool it is with `--name NAME`: the server then tells more.",
-        clean_line(call_id)
-    )))
+    told_name(client, call_id).await
+}
+
+/// A name that no tool has.
+const NO_TOOL: &str = "?";
+
+/// The tool's name as the server tells it when it refuses an answer under a wrong one, which
+/// changes nothing: so a repeat finds its call though that is closed.
+async fn told_name(client: &Client, call_id: &str) -> Result<String, Failure> {
+    let request = v1::SubmitFunctionResponseRequest {
+        function_response: Some(v1::FunctionResponse {
+            id: call_id.to_owned(),
+            name: NO_TOOL.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let Err(status) = client.agents().submit_function_response(request).await else {
+        return Err(Failure::Other("the server took an answer under a wrong name".to_owned()));
+    };
+    let expected = refusal(&status).filter(|refusal| refusal.reason == "CALL_NAME_MISMATCH");
+    let name = expected.and_then(|mut refusal| refusal.metadata.remove("expected_name"));
+    name.ok_or_else(|| status.into())
 }

@@ -115,7 +115,11 @@ fn a_pause_tells_what_to_type() {
     let mut written = Written::default();
     let mut console = written.console();
     console.server = "a.example:1".to_owned();
-    follow::paused(&mut console, &[slow, gated, odd]).unwrap();
+    let many = v1::call::Answers::Many.into();
+    let many = v1::Call { answers: many, ..call("poll", "adk-3", v1::call::Kind::LongRunning) };
+    let formed = call("form", "adk-4", v1::call::Kind::LongRunning);
+    let calls = [slow, gated, odd, many, formed];
+    follow::paused(&mut console, &calls, &["form".to_owned()]).unwrap();
     let told = r#"paused, waiting for an answer to:
   ask_for_approval({"amount":200.10,"purpose":"it's\ntravel"})  LONG_RUNNING
     countersign submit adk-1 '{"status":"approved"}' --server a.example:1
@@ -123,6 +127,10 @@ fn a_pause_tells_what_to_type() {
     countersign submit adk-2 '{"confirmed":true}' --server a.example:1
   bad␊name({})  UNKNOWN_OUTCOME
     countersign submit '$(reboot)' '{"result":"..."}' --server a.example:1
+  poll({})  LONG_RUNNING
+    countersign submit adk-3 '{...}' --server a.example:1
+  form({})  LONG_RUNNING
+    countersign submit adk-4 '{...}' --server a.example:1
 "#;
     assert_eq!(written.out(), told);
 }

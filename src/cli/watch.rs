@@ -2,7 +2,7 @@
 
 use super::common::{Owner, resolve_app};
 use super::follow::{How, follow};
-use super::{Console, Failure};
+use super::{Console, Failure, YesNo};
 use crate::client::Client;
 use crate::proto::v1;
 
@@ -20,7 +20,7 @@ pub struct Args {
     after: i64,
 
     /// Print events as proto3 JSON, one a line
-    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true)]
+    #[arg(long, env = "COUNTERSIGN_JSON", hide_env_values = true, value_parser = YesNo::new())]
     json: bool,
 }
 
@@ -34,5 +34,5 @@ pub async fn run(console: &mut Console<'_>, client: &Client, args: Args) -> Resu
         invocation_id: String::new(),
     };
     let how = How { json: args.json, numbered: true, ..How::default() };
-    follow(console, client.follow(request), how).await
+    follow(console, client, client.follow(request), how).await
 }

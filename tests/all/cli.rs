@@ -9,6 +9,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use fake::{Fake, countersign};
 
+mod again;
 mod cut;
 mod demo;
 mod fake;
@@ -256,12 +257,17 @@ async fn an_answer_can_be_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_nobody_waits_for_needs_its_name() {
+async fn a_call_that_nobody_waits_for_is_asked_about() {
     let fake = Fake::default();
+    let details = ErrorDetails::with_error_info("CALL_NOT_FOUND", "countersign", []);
+    let status = Status::with_error_details(Code::NotFound, "there is no such call", details);
+    fake.script().submits = [Err(status)].into();
     let output = fake.command(&["submit", "adk-9", "{}"]).await;
-    assert!(err(&output).starts_with("CALL_NOT_FOUND: no call adk-9 waits for an answer\n"));
+    assert_eq!(err(&output), "CALL_NOT_FOUND: there is no such call\n");
     assert_eq!(code(&output), 1);
-    assert!(fake.script().submitted.is_empty());
+    let script = fake.script();
+    let [asked] = &script.submitted[..] else { panic!("{:?}", script.submitted) };
+    assert_eq!((&*asked.request_id, &*asked.function_response.as_ref().unwrap().name), ("", "?"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
