@@ -76,6 +76,16 @@ impl Pieces for Nowhere {
 fn the_sample_declares_adks_tools() {
     let agent = sample();
     let reimburse = agent.tool("reimburse").unwrap();
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "purpose": {"type": "string", "description": "What the money was spent on."},
+            "amount": {"type": "number", "description": "How much, in dollars."},
+        },
+        "required": ["purpose", "amount"],
+    });
+    assert_eq!(reimburse.parameters, parameters);
+    assert_eq!(agent.tool("ask_for_approval").unwrap().parameters, parameters);
     assert_eq!(reimburse.behaviour.effect, Effect::Idempotent);
     assert_eq!(reimburse.body, Body::Object(object(json!({"status": "ok"}))));
     let ask = agent.tool("ask_for_approval").unwrap();
