@@ -16,6 +16,7 @@ use super::script::Script;
 use super::{Agents, Declaration};
 use crate::session::json::Place;
 
+mod keywords;
 pub(crate) mod near;
 pub(crate) mod read;
 mod root;

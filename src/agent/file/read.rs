@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Faults;
-use super::near;
 use super::yaml::{Kind, Node};
+use super::{keywords, near};
 use crate::session::content::Object;
 use crate::session::json::{self, Place};
 
@@ -178,9 +178,15 @@ pub(super) fn schema(node: &Node, key: &str, faults: &mut Faults) -> Option<Valu
         let at = node.follow(error.instance_path().as_str()).at;
         faults.add(at, format!("`{key}` is no JSON schema: {error}"));
     }
-    if valid && let Err(error) = jsonschema::options().offline().build(&schema) {
-        let at = node.follow(error.instance_path().as_str()).at;
-        faults.add(at, format!("`{key}` cannot be used as a JSON schema: {error}"));
+    keywords::check(node, key, faults);
+    if valid {
+        match jsonschema::options().offline().build(&schema) {
+            Ok(_) => keywords::check_defaults(node, &schema, faults),
+            Err(error) => {
+                let at = node.follow(error.instance_path().as_str()).at;
+                faults.add(at, format!("`{key}` cannot be used as a JSON schema: {error}"));
+            }
+        }
     }
     Some(schema)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::yaml::{Kind, Node};
-use super::{Faults, read, rules, tool};
+use super::{Faults, near, read, rules, tool};
 use crate::agent::{Agent, Declaration, Model};
 use crate::session::id::AgentName;
 use crate::session::json::Place;
@@ -36,6 +36,10 @@ pub(super) fn read(
         match (text, script) {
             (SCRIPTED, Some(script)) => return Some(Model::Scripted(Arc::new(script))),
             (SCRIPTED, None) => faults.add(node.at, "`model: scripted` needs a `script`"),
+            (name, Some(_)) if !near::hint(name, [SCRIPTED]).is_empty() => {
+                let hint = near::hint(name, [SCRIPTED]);
+                faults.add(node.at, format!("`script` needs `model: {SCRIPTED}`{hint}"));
+            }
             (_, Some(_)) => {
                 let at = table.key_at("script");
                 faults.add(at, format!("`script` is only for `model: {SCRIPTED}`"));

@@ -91,7 +91,11 @@ impl<'a> Reader<'a> {
 
     fn cases(&mut self, node: &Node, scope: &Scope<'_>) -> Vec<(Vec<Condition>, Reply)> {
         let mut cases: Vec<(Vec<Condition>, Reply)> = Vec::new();
-        for node in read::list(node, "cases", self.faults) {
+        let nodes = read::list(node, "cases", self.faults);
+        if nodes.is_empty() && matches!(node.kind, Kind::List(_)) {
+            self.faults.add(node.at, "`cases` must have a case at least");
+        }
+        for node in nodes {
             if cases.last().is_some_and(|(conditions, _)| conditions.is_empty()) {
                 let message = "this case is never reached: the one before it has no `if`";
                 self.faults.add(node.at, message);

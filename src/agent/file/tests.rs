@@ -211,3 +211,39 @@ fn the_schema_agrees_with_the_loader() {
     let broken = yaml::read(include_str!("broken.yaml"), &mut faults).unwrap().to_json();
     assert!(!validator.is_valid(&broken));
 }
+
+#[test]
+fn schemas_and_what_they_judge_are_checked_together() {
+    let text = "
+name: a
+model: m
+tools:
+  - name: ask
+    long_running: true
+    returns: nothing
+    parameters:
+      properties:
+        minimun: {type: string, minLenght: 1, default: x}
+        n: {type: integer, default: many, x-mine: 1}
+        r: {$ref: '#/$defs/t', default: 5}
+        l: {items: {anyOf: [{tpye: string}]}, default: [1]}
+        e: {enum: [{tpye: 1}], default: {tpye: 2}, title: E, deprecated: true}
+      $defs: {t: {type: string, descripton: T}}
+    answer_schema: {properties: {status: {enum: ['yes', 'not']}}, requird: [status]}
+    decisions: {approve: {status: 'yes'}, deny: {status: 'no'}}
+";
+    let expected = "\
+a.yaml:10:33: `parameters`: JSON schema has no keyword `minLenght` (did you mean `minLength`?)
+a.yaml:11:37: `default` is not what its schema demands: \"many\" is not of type \"integer\"
+a.yaml:12:41: `default` is not what its schema demands: 5 is not of type \"string\"
+a.yaml:13:30: `parameters`: JSON schema has no keyword `tpye` (did you mean `type`?)
+a.yaml:14:41: `default` is not what its schema demands: {\"tpye\":2} is not one of {\"tpye\":1}
+a.yaml:15:33: `parameters`: JSON schema has no keyword `descripton` (did you mean `description`?)
+a.yaml:16:67: `answer_schema`: JSON schema has no keyword `requird` (did you mean `required`?)
+a.yaml:17:58: `deny` is not what `answer_schema` demands: \"no\" is not one of \"yes\" or \"not\"
+";
+    assert_eq!(lines(&load_text(text, &[]).unwrap_err()), expected);
+    let text = "name: a\nmodel: scriptd\nscript: [{when: always, say: x}]\n";
+    let expected = "a.yaml:2:8: `script` needs `model: scripted` (did you mean `scripted`?)\n";
+    assert_eq!(lines(&load_text(text, &[]).unwrap_err()), expected);
+}

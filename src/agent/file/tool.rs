@@ -198,7 +198,7 @@ fn read_long_running(table: Table<'_>, behaviour: &mut Behaviour, faults: &mut F
         behaviour.expires_after = Some(time);
     }
     if let Some(node) = table.get("decisions") {
-        behaviour.decisions = read_decisions(node, faults);
+        behaviour.decisions = read_decisions(node, behaviour.answer_schema.as_ref(), faults);
     }
 }
 
@@ -220,10 +220,25 @@ fn read_final_when(node: &Node, faults: &mut Faults) -> BTreeMap<String, Vec<Val
     keys
 }
 
-fn read_decisions(node: &Node, faults: &mut Faults) -> Option<Decisions> {
+fn read_decisions(
+    node: &Node,
+    answer_schema: Option<&Value>,
+    faults: &mut Faults,
+) -> Option<Decisions> {
     let table = Table::open(node, "`decisions`", &["approve", "deny"], faults)?;
     let approve = table.need("approve", faults).and_then(|n| read::object(n, "approve", faults));
     let deny = table.need("deny", faults).and_then(|n| read::object(n, "deny", faults));
+    // An answer schema that cannot be used has its own fault.
+    if let Some(schema) = answer_schema.and_then(|s| jsonschema::options().offline().build(s).ok())
+    {
+        for (key, answer) in [("approve", &approve), ("deny", &deny)] {
+            let (Some(at), Some(answer)) = (table.get(key), answer) else { continue };
+            for error in schema.iter_errors(&Value::Object(answer.clone())) {
+                let at = at.follow(error.instance_path().as_str()).at;
+                faults.add(at, format!("`{key}` is not what `answer_schema` demands: {error}"));
+            }
+        }
+    }
     Some(Decisions { approve: approve?, deny: deny? })
 }
 

@@ -117,7 +117,9 @@ pub(super) fn read(text: &str, faults: &mut Faults) -> Option<Node> {
             Err(error) => {
                 let marker = error.marker();
                 let at = Place { line: marker.line().max(1), column: marker.col() + 1 };
-                builder.faults.add(at, format!("this is no YAML: {}", error.info()));
+                let bare = text.lines().nth(at.line - 1).is_some_and(bare_place);
+                let hint = if bare { ": put a place in quotes inside { }" } else { "" };
+                builder.faults.add(at, format!("this is no YAML: {}{hint}", error.info()));
                 return None;
             }
         }
@@ -127,6 +129,26 @@ pub(super) fn read(text: &str, faults: &mut Faults) -> Option<Node> {
         faults.add(start, "the file is empty".to_owned());
     }
     root
+}
+
+/// Whether a line has a place `${` without quotes inside a map or list in braces.
+fn bare_place(line: &str) -> bool {
+    let (mut quote, mut depth, mut last) = (None, 0_usize, ' ');
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '#') if last.is_whitespace() => return false,
+            // Elsewhere a quote is a letter like others.
+            (None, '\'' | '"') if matches!(last, ' ' | '{' | '[' | ',' | ':') => quote = Some(c),
+            (None, '{') if last == '$' && depth > 0 => return true,
+            (None, '{' | '[') => depth += 1,
+            (None, '}' | ']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        last = c;
+    }
+    false
 }
 
 /// A list or a map whose end has not come yet.

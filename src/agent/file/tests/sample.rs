@@ -76,6 +76,16 @@ impl Pieces for Nowhere {
 fn the_sample_declares_adks_tools() {
     let agent = sample();
     let reimburse = agent.tool("reimburse").unwrap();
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "purpose": {"type": "string", "description": "What the money was spent on."},
+            "amount": {"type": "number", "description": "How much, in dollars."},
+        },
+        "required": ["purpose", "amount"],
+    });
+    assert_eq!(reimburse.parameters, parameters);
+    assert_eq!(agent.tool("ask_for_approval").unwrap().parameters, parameters);
     assert_eq!(reimburse.behaviour.effect, Effect::Idempotent);
     assert_eq!(reimburse.body, Body::Object(object(json!({"status": "ok"}))));
     let ask = agent.tool("ask_for_approval").unwrap();
@@ -123,6 +133,19 @@ fn the_sample_understands_who_asks_for_money() {
         ("PLEASE REIMBURSE $12 FOR TEA", "12 TEA"),
         ("$30 for books\nand regards", "30 books"),
         ("$50 for ${response.status}", "50 ${response.status}"),
+        ("Please reimburse the $200 I spent on conference travel", "200 conference travel"),
+        ("Please reimburse a $60 dinner", "60 dinner"),
+        ("a $60 dinner", "60 dinner"),
+        ("Please reimburse my $200 hotel bill", "200 hotel bill"),
+        ("Reimburse me for meals: 50$", "50 meals"),
+        ("My taxi cost $45", "45 taxi"),
+        ("50 dollars spent on meals", "50 meals"),
+        ("$200 (conference travel)", "200 conference travel"),
+        ("For the client dinner please reimburse $200", "200 client dinner"),
+        ("$50 for lunch at St. John's cafe. Thanks!", "50 lunch at St. John's cafe"),
+        ("$50 for a dinner at 5 p.m. with Dr. Who", "50 dinner at 5 p.m. with Dr. Who"),
+        ("$50 dollars for lunch at 5 p.m.", "50 lunch at 5 p.m."),
+        ("$1,200 for a laptop", "1200 laptop"),
     ];
     for (text, expected) in cases {
         let (amount, purpose) = expected.split_once(' ').unwrap();
@@ -141,6 +164,23 @@ fn the_sample_asks_for_what_is_missing() {
         ("Please reimburse my taxi", "How much was it, and what was it for?"),
         ("I want to file an expense", "How much was it, and what was it for?"),
         ("$0 for lunch", "There is nothing to reimburse. How much did you spend on lunch?"),
+        ("Reimburse $99.99 for books and $120 for taxi", "One at a time, please"),
+        ("Reimburse $99 for dinner. And $500 for wine", "One at a time, please"),
+        ("$99 for dinner\nand 500 dollars for wine", "One at a time, please"),
+        ("99$ for dinner, 500$ for wine", "One at a time, please"),
+        ("reimburse 75 for taxi and 30 for lunch", "One at a time, please"),
+        ("$50-$150 for meals", "One at a time, please"),
+        ("$50-150 for meals", "One at a time, please"),
+        ("50 to 150 dollars for meals", "One at a time, please"),
+        ("Do not reimburse $50 for meals", "I have reimbursed nothing."),
+        ("Don't reimburse $50 for meals", "I have reimbursed nothing."),
+        ("Never mind the $50 for meals", "I have reimbursed nothing."),
+        ("$50 for meals? No, cancel that", "I have reimbursed nothing."),
+        ("I want my $200 back", "What did you spend the $200 on?"),
+        ("Reimburse the $200 I spent yesterday", "What did you spend the $200 on?"),
+        ("Reimburse my laptop: $2k", "Please write the amount in digits"),
+        ("my $2 thousand laptop", "Please write the amount in digits"),
+        ("Reimburse my laptop: $1,2345", "What did you spend the $1 on?"),
         ("12,34$ for lunch", "I reimburse what you spent"),
         ("-$50 for lunch", "I reimburse what you spent"),
         ("hello", "I reimburse what you spent"),

@@ -49,4 +49,7 @@ fn everything_else_is_refused_with_its_place() {
     assert!(faults_of(&" ".repeat(MAX_BYTES + 1))[0].contains("larger than"));
     assert!(faults_of("a: [1\nb: 2")[0].starts_with("f.yaml:"));
     assert!(faults_of("a: \t- x\n\tb: 'c")[0].contains("this is no YAML"));
+    let hint = "put a place in quotes inside { }";
+    assert!(faults_of("a: {b: ${c}, d: 1}")[0].ends_with(hint));
+    assert!(!faults_of("a: {b: '${c}', d: 1}}")[0].contains(hint));
 }
