@@ -133,8 +133,8 @@ async fn an_entry_that_cannot_be_read_hides_no_other() {
     }
     at_rest(&server).await;
     let file = Connection::open(&path).unwrap();
-    let sql =
-        "UPDATE entries SET bytes = x'7b' WHERE tag2 = 'bad' AND kind IN ('call', 'invocation')";
+    let sql = "UPDATE entries SET bytes = x'7b' WHERE kind IN ('call', 'invocation') AND sid = \
+               (SELECT sid FROM entries WHERE kind = 'session' AND tag2 = 'bad')";
     assert_eq!(file.execute(sql, []).unwrap(), 2);
     drop(file);
     let refused = client.submit(submit(&held["bad"], json!({"status": "x"}))).await.unwrap_err();
