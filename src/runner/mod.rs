@@ -197,7 +197,7 @@ impl Inner {
         Ok(Some(session))
     }
 
-    async fn read_on(
+    pub(crate) async fn read_on(
         &self,
         uid: &SessionUid,
         mut session: Arc<Session>,

@@ -200,6 +200,10 @@ impl Follow {
                 codec::decode_record(&row.bytes).map_err(|wrong| quarantine(&self.uid, &wrong))?;
             self.buffer.push_back((row.position, Arc::new(record)));
         }
+        // Whoever is shown a record may act on it: memory must not be behind him.
+        if let Some(last) = rows.last() {
+            self.inner.session_from(&self.uid, last.position).await?;
+        }
         // No log is empty: one that has nothing to read may be gone.
         if rows.is_empty() {
             let there = self.inner.session_from(&self.uid, self.position).await?;

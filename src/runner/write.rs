@@ -180,7 +180,18 @@ impl Inner {
             let mut mint = super::mint;
             let now = self.store.now();
             let mut draft = Draft::new(Session::clone(&before), now, by.clone(), &mut mint);
-            let decided = decision(&mut draft)?;
+            let decided = match decision(&mut draft) {
+                Ok(decided) => decided,
+                // What is durable already may be in memory a moment later: no is said only to what
+                // the log says.
+                Err(refusal) => {
+                    let there = self.read_on(uid, before.clone()).await?;
+                    if there.head == before.head {
+                        return Err(refusal);
+                    }
+                    continue;
+                }
+            };
             if draft.records.is_empty() && !decided.delete {
                 return Ok(Some((Outcome::Done(decided.value), before)));
             }

@@ -80,3 +80,18 @@ async fn a_cycle_is_eight_commits() {
     assert_eq!(rest.end.state(), State::Completed);
     assert_eq!(server.store.commits() - before, 8);
 }
+
+/// Whoever has seen the end of one message can send the next: nobody is shown what memory does not
+/// know yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_message_is_the_time_for_the_next() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::stored(crate::support::sample().sqlite(home.path().join("a.db"))).await;
+    let mut client = server.client().await;
+    let mut told = client.say(APP, "Please reimburse $5 for tea").await;
+    for _ in 0..150 {
+        let session = told.begin.session_id.clone();
+        told = client.run(say(APP, &session, "Please reimburse $5 for tea")).await;
+        assert_eq!(told.end.state(), State::Completed);
+    }
+}

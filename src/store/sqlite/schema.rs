@@ -182,7 +182,7 @@ fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Plans do not depend on bound values, so that a statement is prepared once and not at each use.
+    // Plans do not depend on bound values: a statement is prepared once, not at each use.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(conn)
 }
