@@ -18,8 +18,9 @@ use crate::agent::template::{self, Place};
 use crate::session::content::{
     Content, Data, FunctionCall, FunctionResponse, Object, Part, Role, Usage,
 };
+use crate::session::json;
 
-mod decimal;
+mod number;
 #[cfg(test)]
 mod tests;
 
@@ -132,7 +133,7 @@ fn matched<'a>(rule: &'a Rule, heard: &'a Heard<'a>) -> Option<Captured<'a>> {
         }
         (When::Response { tool, matches }, Heard::Response(response, _)) => {
             let value = |key| response.response.as_ref()?.get(key);
-            let same = |(key, wanted)| value(key).is_some_and(|v| decimal::equal(v, wanted));
+            let same = |(key, wanted)| value(key).is_some_and(|v| json::same(v, wanted));
             (response.name == *tool && matches.iter().all(same)).then(Vec::new)?
         }
         _ => return None,
@@ -164,7 +165,7 @@ impl Captured<'_> {
     fn value(&self, name: &str) -> Option<Value> {
         let value = self.text(name)?;
         let group = self.groups.iter().any(|(group, _)| *group == name);
-        let number = value.as_str().filter(|_| group).and_then(decimal::read);
+        let number = value.as_str().filter(|_| group).and_then(number::read);
         Some(number.map_or(value, Value::Number))
     }
 
@@ -180,12 +181,11 @@ fn holds(condition: &Condition, captured: &Captured<'_>) -> bool {
     let value = captured.value(&condition.capture);
     let number = value.as_ref().and_then(Value::as_number);
     match &condition.holds {
-        Holds::Below(bound) => number.is_some_and(|n| decimal::compare(n, bound).is_lt()),
-        Holds::AtLeast(bound) => number.is_some_and(|n| decimal::compare(n, bound).is_ge()),
+        Holds::Below(bound) => number.is_some_and(|n| json::compare(n, bound).is_lt()),
+        Holds::AtLeast(bound) => number.is_some_and(|n| json::compare(n, bound).is_ge()),
         Holds::Equals(wanted) => {
             let text = captured.text(&condition.capture);
-            value.is_some_and(|value| decimal::equal(&value, wanted))
-                || text.as_ref() == Some(wanted)
+            value.is_some_and(|value| json::same(&value, wanted)) || text.as_ref() == Some(wanted)
         }
         Holds::Present(wanted) => *wanted == value.is_some_and(|value| !value.is_null()),
     }

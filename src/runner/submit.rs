@@ -59,41 +59,10 @@ pub struct Submitted {
 /// What is recorded of answers for a repeat of the request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Kept {
-    outcome: Kind,
+    outcome: Answered,
     sequence: u64,
     after_sequence: u64,
     started: Started,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum Kind {
-    Applied,
-    Queued,
-    Progress,
-    Duplicate,
-}
-
-impl From<Answered> for Kind {
-    fn from(answered: Answered) -> Self {
-        match answered {
-            Answered::Applied => Self::Applied,
-            Answered::Queued => Self::Queued,
-            Answered::Progress => Self::Progress,
-            Answered::Duplicate => Self::Duplicate,
-        }
-    }
-}
-
-impl From<Kind> for Answered {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Applied => Self::Applied,
-            Kind::Queued => Self::Queued,
-            Kind::Progress => Self::Progress,
-            Kind::Duplicate => Self::Duplicate,
-        }
-    }
 }
 
 /// Answers given now, or by an earlier request with the same mark.
@@ -232,7 +201,8 @@ impl Inner {
         session: &Session,
     ) -> Result<Kept, Refusal> {
         let first = &submission.answers.answers.first().expect("answers were seen").call;
-        let call = find(session, past, first).filter(|_| matches!(kept.outcome, Kind::Duplicate));
+        let call =
+            find(session, past, first).filter(|_| matches!(kept.outcome, Answered::Duplicate));
         let Some(call) = call else { return Ok(kept) };
         if let Some(closing) = call.closed() {
             kept.started.after = closing.position.max(call.told_at);
@@ -277,7 +247,7 @@ impl Inner {
             uid: kept.started.uid,
             key: kept.started.key,
             invocation: kept.started.invocation,
-            outcome: kept.outcome.into(),
+            outcome: kept.outcome,
             call,
             view,
             sequence: kept.sequence,
@@ -297,7 +267,7 @@ fn kept(session: &Session, past: &[Call], submission: &Submission, outcome: Answ
     let answers = |queued: &&Queued| queued.answers.iter().any(|answer| &answer.call == first);
     let queued = session.queued.iter().rev().find(answers);
     Kept {
-        outcome: outcome.into(),
+        outcome,
         sequence,
         after_sequence: session.last_sequence,
         started: Started {

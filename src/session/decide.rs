@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::call::{Call, End, Kind, Spec};
@@ -66,7 +67,8 @@ pub struct Incomings {
 }
 
 /// What came of answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Answered {
     /// A final answer was told.
     Applied,
