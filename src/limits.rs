@@ -132,7 +132,6 @@ limits! {
     cached_sessions: usize, Count = 1_024, 16, 1_000_000;
     /// How often a decision is made again because somebody else was first.
     conflicts: u32, Count = 100, 1, 10_000;
-    /// Takeovers of a session without progress, after which it is left alone until somebody
     /// Takeovers of an invocation without progress, after which it ends as failed.
     takeovers: u32, Count = 10, 1, 100;
     /// Time for which a request_id is remembered at least.

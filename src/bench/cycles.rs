@@ -130,6 +130,8 @@ pub(super) async fn to_end(
         match event.mark {
             None => first = first.or_else(|| Some(Instant::now())),
             Some(Mark::End(end)) if end.state() == wanted => {
+                // To its status: a stream that is dropped before counts as reset.
+                while stream.message().await?.is_some() {}
                 return Ok((first.unwrap_or_else(Instant::now), end));
             }
             Some(Mark::End(end)) => return Err(format!("an end: {:?}", end.state()).into()),

@@ -106,6 +106,7 @@ impl Events {
             }
             Some(Mark::End(_)) => {
                 self.over = true;
+                self.link.finish().await;
                 Ok(Some(event))
             }
             Some(Mark::Heartbeat(_)) => {
@@ -194,6 +195,9 @@ struct Link<M> {
     failures: u32,
 }
 
+/// How long the status of a stream is waited for that has told its end.
+const FINISH: std::time::Duration = std::time::Duration::from_secs(1);
+
 impl<M> Link<M> {
     fn new(client: Client) -> Self {
         Self { client, stream: None, reached: false, failures: 0 }
@@ -215,6 +219,15 @@ impl<M> Link<M> {
             Err(status) if !self.reached && is_unreachable(&status) => Err(status),
             Err(status) => self.lost(status).await,
         }
+    }
+
+    /// Reads a stream that has told its end up to its status. One that is dropped before counts as
+    /// reset, and after a thousand of those the HTTP/2 library gives the connection up.
+    async fn finish(&mut self) {
+        let Some(mut stream) = self.stream.take() else { return };
+        let rest = async { while let Ok(Some(_)) = stream.message().await {} };
+        // A server that does not end the stream is not waited for.
+        let _ = tokio::time::timeout(FINISH, rest).await;
     }
 
     /// The next message; none where the stream is lost.
