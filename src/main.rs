@@ -14,6 +14,10 @@ use tracing_subscriber::EnvFilter;
 
 mod signals;
 
+/// Sessions are many small things that one thread makes and another one drops.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let Cli { server, command } = Cli::parse();

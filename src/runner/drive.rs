@@ -13,10 +13,12 @@ use tracing::Instrument;
 use super::history::History;
 use super::live::Live;
 use super::perform::{self, STORE_RETRY};
-use super::step::{Decision, Done, Gave, Hands, ModelKey, Work};
+use super::step::{Decision, Done, Gave, Hands, ModelKey, Work, hand_in};
 use super::write::{Plan, Written};
 use super::{Inner, lock};
 use crate::session::Session;
+use crate::session::call::Call;
+use crate::session::draft::Draft;
 use crate::session::id::SessionUid;
 use crate::session::refusal::{Reason, Refusal};
 
@@ -39,17 +41,19 @@ struct Driver {
 }
 
 /// A session counts as driven for as long as one of these exists: from before its claim goes to the
-/// store until its driver has ended. So nobody takes over what is just being taken.
+/// store until its driver has ended. So nobody takes over what is just being taken. Its log is
+/// followed for as long, so that memory has what was appended from the claim on.
 pub(super) struct Driven {
     inner: Arc<Inner>,
     uid: SessionUid,
+    live: Arc<Live>,
 }
 
 impl Driven {
     /// Counts the session as driven.
     pub fn new(inner: &Arc<Inner>, uid: &SessionUid) -> Self {
         *lock(&inner.drivers).entry(uid.clone()).or_default() += 1;
-        Self { inner: inner.clone(), uid: uid.clone() }
+        Self { inner: inner.clone(), uid: uid.clone(), live: inner.hub.follow(uid) }
     }
 
     /// Nobody else drives it, or is just taking it.
@@ -89,9 +93,9 @@ impl Inner {
             span.record("invocation_id", running.as_str());
         }
         let driver = Driver {
-            live: self.hub.follow(&uid),
+            live: driven.live.clone(),
             hands: Hands::new(claim.owner, claim.epoch),
-            history: History::default(),
+            history: lock(&self.histories).pop(&uid).unwrap_or_default(),
             tasks: JoinSet::new(),
             models: HashMap::new(),
             failures: 0,
@@ -108,7 +112,16 @@ impl Inner {
 }
 
 impl Driver {
-    async fn run(mut self, mut session: Arc<Session>) {
+    /// Drives until there is nothing more to do here. What was read of the log is kept for whoever
+    /// goes on with it soon.
+    async fn run(mut self, session: Arc<Session>) {
+        self.go(session).await;
+        if self.history.is_small() {
+            lock(&self.inner.histories).put(self.uid, self.history);
+        }
+    }
+
+    async fn go(&mut self, mut session: Arc<Session>) {
         let mut grows = self.live.grows();
         loop {
             grows.mark_unchanged();
@@ -150,7 +163,10 @@ impl Driver {
                 self.hands.settled(start);
                 return self.perform(session).await;
             }
-            Decision::Append(draft) => (draft, false, false),
+            Decision::Append(mut draft) => {
+                self.give_at_once(&mut draft);
+                (draft, false, false)
+            }
             Decision::HandIn { draft, claimed } => (draft, claimed, true),
         };
         if draft.records.is_empty() {
@@ -161,9 +177,7 @@ impl Driver {
             Ok(Written::Done(after, placed)) => {
                 self.hands.settled(start);
                 self.failures = 0;
-                for (position, record) in &placed {
-                    self.history.push(*position, record);
-                }
+                placed.iter().for_each(|placed| self.history.push(placed));
                 if hand_in {
                     if let Some(driven) = driven {
                         self.inner.clone().drive(after, driven);
@@ -176,6 +190,33 @@ impl Driver {
             Ok(Written::Conflict | Written::Exists | Written::Seen(_)) => Turn::Again,
             Err(refusal) => self.failed(refusal),
         }
+    }
+
+    /// A declared body only builds an object: what it gives goes to the log with its start.
+    fn give_at_once(&self, draft: &mut Draft<'_>) {
+        while draft.session.calls.values().any(|call| self.hands.starts(call)) {
+            let session = Arc::new(draft.session.clone());
+            let started = session.calls.values().filter(|call| self.hands.starts(call));
+            let declared = started.filter(|call| self.inner.is_declared(&session, call));
+            let give = |call: &Call| {
+                let body = self.body(&session, call.clone());
+                self.inner.clone().run_body(session.clone(), body).now_or_never()
+            };
+            let given: Vec<Done> = declared.filter_map(give).collect();
+            if given.is_empty() {
+                return;
+            }
+            for done in &given {
+                hand_in(draft, done);
+            }
+            draft.settle();
+        }
+    }
+
+    fn body(&self, session: &Session, call: Call) -> perform::Body {
+        let siblings = |other: &&Call| other.sequence == call.sequence;
+        let siblings = session.calls.values().filter(siblings).count();
+        perform::Body { call, since: self.since, siblings }
     }
 
     /// How long to wait after so many failures in a row.
@@ -211,16 +252,9 @@ impl Driver {
             }
         }
         for call in bodies {
-            let siblings = |other: &&crate::session::call::Call| other.sequence == call.sequence;
-            let siblings = session.calls.values().filter(siblings).count();
-            let body = perform::Body { call, since: self.since, siblings };
-            let declared = self.inner.is_declared(&session, &body.call);
+            let body = self.body(&session, call);
             let running = self.inner.clone().run_body(session.clone(), body);
-            if declared {
-                self.start(running);
-            } else {
-                self.tasks.spawn(running.in_current_span());
-            }
+            self.tasks.spawn(running.in_current_span());
         }
         // What the log says is started is run even now: not to do so would be an unknown outcome.
         let models = if self.draining() { Vec::new() } else { models };
@@ -252,7 +286,7 @@ impl Driver {
             self.hands.back(Done::Model { key, seen, reply: Err(perform::gone()) });
             return Ok(());
         };
-        let request = inner.request(session, &mut self.history, &key, role).await?;
+        let request = inner.request(session, &mut self.history, &self.live, &key, role).await?;
         let streams = request.stream;
         let asked = self.inner.clone().ask_model(
             session.clone(),
@@ -271,8 +305,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts a declared body, or a model. What is done at once needs no task of its own: none is
-    /// given then. Functions may work before they wait, so they never run here.
+    /// Starts a model. What is done at once needs no task of its own: none is given then.
     fn start(&mut self, work: impl Future<Output = Done> + Send + 'static) -> Option<AbortHandle> {
         let mut work = Box::pin(work.in_current_span());
         if let Some(done) = (&mut work).now_or_never() {

@@ -1,6 +1,10 @@
 //! The history that a driver builds its prompts from: the events of the log, kept in memory while
 //! the session is driven, and read on as the log grows.
 
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use super::live::{Live, Placed};
 use super::prompt::Told;
 use super::{Inner, quarantine, refuse_store};
 use crate::session::id::SessionUid;
@@ -9,21 +13,35 @@ use crate::session::refusal::Refusal;
 use crate::session::{Session, codec};
 use crate::store::{Events, MAX_READ_ROWS, Row};
 
+/// How many histories are kept while nobody drives their sessions.
+pub(super) const KEPT: NonZeroUsize = NonZeroUsize::new(128).expect("some are kept");
+
+/// A history of more bytes, as they are stored, is not kept.
+const SMALL: usize = 32 * 1024;
+
 /// What has been read of a log.
 #[derive(Default)]
 pub(super) struct History {
     told: Vec<Told>,
+    /// The size of all that was ever read.
+    bytes: usize,
     /// The position up to which it was read; none: not at all.
     upto: Option<u64>,
 }
 
 impl History {
     /// Takes a record that this process has just appended, if nothing is missing before it.
-    pub fn push(&mut self, position: u64, record: &Record) {
-        if self.upto.is_some_and(|upto| upto + 1 == position) {
-            self.upto = Some(position);
-            self.told.extend(told(position, record));
+    pub fn push(&mut self, placed: &Placed) {
+        if self.upto.is_some_and(|upto| upto + 1 == placed.position) {
+            self.upto = Some(placed.position);
+            self.bytes += placed.bytes;
+            self.told.extend(told(placed.position, &placed.record));
         }
+    }
+
+    /// Keeping it costs little.
+    pub fn is_small(&self) -> bool {
+        self.upto.is_some() && self.bytes <= SMALL
     }
 
     /// Reads on to the session's head and gives what a prompt may hold: the newest `most` events
@@ -32,12 +50,15 @@ impl History {
         &mut self,
         inner: &Inner,
         session: &Session,
+        live: &Live,
         most: Option<u32>,
     ) -> Result<Vec<Told>, Refusal> {
         let uid = &session.uid;
         let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        // What memory has of the log from its beginning needs no store.
         if self.upto.is_none()
             && let Some(most) = most
+            && live.after(0).is_none()
         {
             let rows = inner.store.events(uid, Events::Last, most.min(MAX_READ_ROWS)).await;
             let rows = rows.map_err(refuse_store)?;
@@ -45,7 +66,11 @@ impl History {
             self.extend(uid, rows)?;
         }
         while self.upto.unwrap_or(0) < session.head {
-            let after = self.upto.unwrap_or(0);
+            let after = *self.upto.get_or_insert(0);
+            if let Some(records) = live.after(after).filter(|records| !records.is_empty()) {
+                records.iter().for_each(|placed| self.push(placed));
+                continue;
+            }
             let missing = usize::try_from(session.head - after).unwrap_or(MAX_READ_ROWS);
             let rows = inner.store.read(uid, after, missing.min(MAX_READ_ROWS)).await;
             let rows = rows.map_err(refuse_store)?;
@@ -78,6 +103,7 @@ impl History {
 
     fn extend(&mut self, uid: &SessionUid, rows: Vec<Row>) -> Result<(), Refusal> {
         for row in rows.iter().filter(|row| row.sequence > 0) {
+            self.bytes += row.bytes.len();
             self.told.extend(read(uid, row)?);
         }
         Ok(())
@@ -94,5 +120,5 @@ fn told(position: u64, record: &Record) -> Option<Told> {
         Body::Replied { seen, event, .. } if event.error_code.is_empty() => Some(*seen),
         _ => None,
     };
-    record.body.event().map(|event| Told { event: event.clone(), position, seen })
+    record.body.event().map(|event| Told { event: Arc::new(event.clone()), position, seen })
 }

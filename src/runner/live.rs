@@ -17,8 +17,19 @@ const TAIL_RECORDS: usize = 64;
 /// How many pieces of text a follower may be behind before it misses some.
 const PIECES: usize = 64;
 
-/// A record with its position.
-pub type Placed = (u64, Arc<Record>);
+/// How many bytes of them, as they are stored.
+const TAIL_BYTES: usize = 256 * 1024;
+
+/// A record of a log.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// Where it stands.
+    pub position: u64,
+    /// The record.
+    pub record: Arc<Record>,
+    /// The size of its stored form.
+    pub bytes: usize,
+}
 
 /// One log that somebody in this process follows.
 pub struct Live {
@@ -32,8 +43,26 @@ pub struct Live {
 #[derive(Default)]
 struct Tail {
     records: VecDeque<Placed>,
+    /// The size of all of them.
+    bytes: usize,
     /// The log was deleted.
     gone: bool,
+}
+
+impl Tail {
+    fn clear(&mut self) {
+        self.records.clear();
+        self.bytes = 0;
+    }
+
+    fn extend(&mut self, records: &[Placed]) {
+        self.records.extend(records.iter().cloned());
+        self.bytes += records.iter().map(|placed| placed.bytes).sum::<usize>();
+        while self.records.len() > TAIL_RECORDS || self.bytes > TAIL_BYTES {
+            let Some(oldest) = self.records.pop_front() else { return };
+            self.bytes -= oldest.bytes;
+        }
+    }
 }
 
 /// All logs that somebody in this process follows.
@@ -66,7 +95,7 @@ impl Hub {
     pub fn lost(&self, uid: &SessionUid) {
         let there = lock(&self.live).get(uid).and_then(Weak::upgrade);
         if let Some(live) = there {
-            lock(&live.tail).records.clear();
+            lock(&live.tail).clear();
             live.head.send_modify(|_| ());
         }
         self.feed.send_modify(|_| ());
@@ -93,25 +122,21 @@ impl Hub {
 
 impl Live {
     fn appended(&self, records: &[Placed]) {
-        let Some((last, _)) = records.last() else {
+        let Some(last) = records.last().map(|placed| placed.position) else {
             lock(&self.tail).gone = true;
             self.head.send_modify(|_| ());
             return;
         };
-        let last = *last;
         // Two writers may come here in another order than their records have: the later ones stand
         // in the tail already, and whoever lacks these reads the store. Tail and head change under
         // one lock.
         let mut tail = lock(&self.tail);
         if last > *self.head.borrow() {
-            let next = tail.records.back().map(|(position, _)| position + 1);
-            if next.is_some_and(|next| next != records[0].0) {
-                tail.records.clear();
+            let next = tail.records.back().map(|placed| placed.position + 1);
+            if next.is_some_and(|next| next != records[0].position) {
+                tail.clear();
             }
-            tail.records.extend(records.iter().cloned());
-            while tail.records.len() > TAIL_RECORDS {
-                tail.records.pop_front();
-            }
+            tail.extend(records);
         }
         self.head.send_modify(|head| *head = last.max(*head));
     }
@@ -119,7 +144,7 @@ impl Live {
     /// The records after a position, if memory has them all up to the newest. None: ask the store.
     pub fn after(&self, position: u64) -> Option<Vec<Placed>> {
         let tail = lock(&self.tail);
-        let first = tail.records.front()?.0;
+        let first = tail.records.front()?.position;
         if position + 1 < first {
             return None;
         }
@@ -166,11 +191,11 @@ mod tests {
         let body = Body::CancelRequested { invocation: InvocationId::parse("e-1").unwrap() };
         let record = Record { time: 1, by: Principal::parse("user:local").unwrap(), body };
         let record = Arc::new(record);
-        positions.map(|position| (position, record.clone())).collect()
+        positions.map(|position| Placed { position, record: record.clone(), bytes: 100 }).collect()
     }
 
     fn positions(tail: Option<Vec<Placed>>) -> Option<Vec<u64>> {
-        tail.map(|records| records.into_iter().map(|(position, _)| position).collect())
+        tail.map(|records| records.into_iter().map(|placed| placed.position).collect())
     }
 
     #[test]
@@ -184,6 +209,21 @@ mod tests {
         assert_eq!(positions(live.after(6)), Some(vec![7]));
         hub.appended(&uid, &placed(8..=8), Some(4));
         assert_eq!(positions(live.after(6)), Some(vec![7, 8]));
+    }
+
+    #[test]
+    fn a_tail_is_bounded_by_its_bytes() {
+        let (hub, uid) = (Arc::new(Hub::default()), SessionUid::parse("uid").unwrap());
+        let live = hub.follow(&uid);
+        let mut records = placed(1..=4);
+        records[1].bytes = TAIL_BYTES - 150;
+        hub.appended(&uid, &records, Some(1));
+        assert_eq!(positions(live.after(1)), None);
+        assert_eq!(positions(live.after(2)), Some(vec![3, 4]));
+        records[3].bytes = TAIL_BYTES + 1;
+        records[3].position = 5;
+        hub.appended(&uid, &records[3..], Some(2));
+        assert_eq!(positions(live.after(4)), None, "what is too large is in the store only");
     }
 
     #[test]

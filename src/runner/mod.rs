@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::limits::Limits;
-use crate::session::id::{Owner, Principal, RequestId, SessionUid};
+use crate::session::id::{CallId, Owner, Principal, RequestId, SessionUid};
 use crate::session::refusal::{Reason, Refusal};
 use crate::session::{Session, codec};
 use crate::store::{self, Store};
@@ -63,12 +63,17 @@ pub(crate) struct Inner {
     owner: Owner,
     hub: Arc<live::Hub>,
     cache: Mutex<LruCache<SessionUid, Arc<Session>>>,
+    /// The sessions of calls that are held, which never change.
+    homes: Mutex<LruCache<CallId, SessionUid>>,
+    /// What the drivers that rest had read of their logs.
+    histories: Mutex<LruCache<SessionUid, history::History>>,
     drivers: Mutex<HashMap<SessionUid, usize>>,
     tasks: TaskTracker,
     draining: CancellationToken,
 }
 
-/// A text that was never made before.
+/// A text that was never made before. Later ones sort behind earlier ones, so what is stored by
+/// them is stored side by side.
 pub(crate) fn mint() -> String {
     Uuid::now_v7().to_string()
 }
@@ -90,6 +95,8 @@ impl Runner {
                 owner,
                 hub: Arc::default(),
                 cache: Mutex::new(LruCache::new(cached)),
+                homes: Mutex::new(LruCache::new(cached)),
+                histories: Mutex::new(LruCache::new(history::KEPT)),
                 drivers: Mutex::default(),
                 tasks: TaskTracker::new(),
                 draining: CancellationToken::new(),

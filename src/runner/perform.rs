@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::cast::Role;
 use super::history::History;
@@ -132,10 +131,11 @@ impl Inner {
         &self,
         session: &Session,
         history: &mut History,
+        live: &Live,
         (invocation, frame): &ModelKey,
         role: &Role,
     ) -> Result<Request, Refusal> {
-        let told = history.upto(self, session, role.agent.max_prompt_events).await?;
+        let told = history.upto(self, session, live, role.agent.max_prompt_events).await?;
         let to = prompt::Frame { invocation, frame };
         Ok(Request {
             agent: role.agent.name.to_string(),
@@ -277,7 +277,7 @@ fn judge_call(
             (Object::new(), String::new(), Some(wrong))
         }
     };
-    let id = CallId::parse(format!("adk-{}", Uuid::new_v4())).expect("a UUID makes an id");
+    let id = CallId::parse(format!("adk-{}", mint())).expect("a UUID makes an id");
     let changed = !exact::same(&Value::Object(effective.clone()), &Value::Object(args.clone()));
     let facts = CallFacts {
         kind: behaviour.long_running.then_some(Kind::LongRunning),

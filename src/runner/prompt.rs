@@ -25,6 +25,7 @@
 //!   lost to a race, while several answers that arrived together are all in the prompt.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -40,7 +41,7 @@ mod tests;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     /// The event.
-    pub event: Event,
+    pub event: Arc<Event>,
     /// Where it stands in the log.
     pub position: u64,
     /// Of a model's reply: the position that its prompt was built from, before its own. None for

@@ -2,7 +2,6 @@
 //! is only followed. What comes back says what to follow; the invocation does not depend on it.
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::drive::Driven;
 use super::submit::{Given, Submission};
@@ -200,7 +199,7 @@ impl Inner {
                 .with("value", most));
         }
         let start = Start {
-            invocation: InvocationId::parse(format!("e-{}", Uuid::new_v4())).expect("an id"),
+            invocation: InvocationId::parse(format!("e-{}", mint())).expect("an id"),
             agent,
             config: RunConfig {
                 streaming: run.streaming,

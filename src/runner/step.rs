@@ -167,9 +167,8 @@ impl Hands {
             return work;
         }
         for call in session.calls.values() {
-            let mine = call.body.is_some_and(|body| body.epoch == self.epoch);
-            let key = (call.spec.id.clone(), call.execution, call.attempt);
-            if mine && !self.returned(&key) && self.bodies.insert(key) {
+            if self.starts(call) {
+                self.bodies.insert((call.spec.id.clone(), call.execution, call.attempt));
                 work.bodies.push(call.clone());
             }
         }
@@ -208,6 +207,13 @@ impl Hands {
         }
     }
 
+    /// Whether the body of a call is this driver's to start.
+    pub fn starts(&self, call: &Call) -> bool {
+        let key = (call.spec.id.clone(), call.execution, call.attempt);
+        let mine = call.body.is_some_and(|body| body.epoch == self.epoch);
+        mine && !self.bodies.contains(&key) && !self.returned(&key)
+    }
+
     fn returned(&self, key: &BodyKey) -> bool {
         self.done.iter().any(|done| matches!(done, Done::Body { key: k, .. } if k == key))
     }
@@ -222,7 +228,8 @@ fn recorded(done: &Done, start: bool) -> bool {
     start || matches!(done, Done::Body { gave: Gave::Outcome(_), .. })
 }
 
-fn hand_in(draft: &mut Draft<'_>, done: &Done) {
+/// Adds what came back to a draft.
+pub(super) fn hand_in(draft: &mut Draft<'_>, done: &Done) {
     match done.clone() {
         Done::Body { key: (call, execution, attempt), gave, state_delta, skip_summarization } => {
             let open = draft.session.calls.get(&call);

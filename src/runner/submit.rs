@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::index::{self, InvocationView};
 use super::run::{Started, check_cursor, gone};
 use super::write::{self, Caller, Decided, Outcome};
-use super::{Inner, Runner, refuse_store};
+use super::{Inner, Runner, lock, refuse_store};
 use crate::session::Session;
 use crate::session::call::Call;
 use crate::session::decide::{Answered, Incomings, find};
@@ -110,12 +110,22 @@ impl Inner {
         Ok(Some((stored.uid, index::read(&stored.entry.bytes)?)))
     }
 
+    /// An open call, if memory has it and is never behind the store.
+    fn call_in_memory(&self, id: &CallId) -> Option<(SessionUid, Call)> {
+        let uid = lock(&self.homes).get(id).filter(|_| self.store.exclusive())?.clone();
+        let call = lock(&self.cache).get(&uid)?.calls.get(id)?.clone();
+        Some((uid, call))
+    }
+
     /// The calls that are answered, which must all be of one session, and that the right one.
     async fn calls(&self, to: &Submission) -> Result<(SessionUid, Vec<Call>), Refusal> {
         let mut calls: Vec<Call> = Vec::new();
         let mut home = None;
         for incoming in &to.answers.answers {
-            let found = self.call(&incoming.call).await?;
+            let found = match self.call_in_memory(&incoming.call) {
+                Some(found) => Some(found),
+                None => self.call(&incoming.call).await?,
+            };
             let (uid, call) = found.ok_or_else(|| no_call(&incoming.call))?;
             let SessionKey { app, user, id } = &call.session;
             let wanted = to.app.as_ref().is_none_or(|wanted| wanted == app)

@@ -136,7 +136,7 @@ impl Follow {
     /// missed. A log that is deleted meanwhile is SESSION_NOT_FOUND.
     pub async fn next(&mut self) -> Result<Item, Refusal> {
         loop {
-            while let Some((position, record)) = self.buffer.front().cloned() {
+            while let Some(Placed { position, record, .. }) = self.buffer.front().cloned() {
                 if let Some(piece) = self.piece_before(&record) {
                     return Ok(Item::Piece(piece));
                 }
@@ -198,7 +198,8 @@ impl Follow {
         for row in &rows {
             let record =
                 codec::decode_record(&row.bytes).map_err(|wrong| quarantine(&self.uid, &wrong))?;
-            self.buffer.push_back((row.position, Arc::new(record)));
+            let (position, bytes) = (row.position, row.bytes.len());
+            self.buffer.push_back(Placed { position, record: Arc::new(record), bytes });
         }
         // Whoever is shown a record may act on it: memory must not be behind him.
         if let Some(last) = rows.last() {

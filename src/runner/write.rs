@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::drive::Driven;
 use super::live::Placed;
-use super::{Inner, Mark, index, refuse_store};
+use super::{Inner, Mark, index, lock, refuse_store};
 use crate::session::draft::Draft;
-use crate::session::id::{Principal, SessionUid};
+use crate::session::id::{CallId, Principal, SessionUid};
 use crate::session::record::Record;
 use crate::session::refusal::{Reason, Refusal};
 use crate::session::state::Touched;
@@ -89,8 +89,8 @@ impl Inner {
             if bytes.len() > self.limits.event_bytes {
                 return Err(self.too_large(bytes.len()));
             }
+            placed.push(Placed { position, record: Arc::new(record), bytes: bytes.len() });
             rows.push(Row { position, sequence, bytes });
-            placed.push((position, Arc::new(record)));
         }
         let every = self.limits.snapshot_records.max(1);
         let due = session.head / every > expected / every;
@@ -101,7 +101,7 @@ impl Inner {
         if beside > self.limits.event_bytes {
             return Err(self.too_large(beside));
         }
-        let records = placed.iter().map(|(_, record)| record.as_ref());
+        let records = placed.iter().map(|placed| placed.record.as_ref());
         shared.extend(index::shared(&session.key, records));
         let batch = Batch {
             id: Uuid::new_v4().into_bytes(),
@@ -129,15 +129,25 @@ impl Inner {
             Appended::Exists { .. } => return Ok(Written::Exists),
             Appended::RequestSeen(recorded) => return Ok(Written::Seen(recorded)),
         };
-        super::trace::appended(&session.key, placed.iter().map(|(_, record)| record.as_ref()));
+        let records = placed.iter().map(|placed| placed.record.as_ref());
+        super::trace::appended(&session.key, records);
         let session = Arc::new(session);
         if plan.delete {
             self.forget(&uid);
         } else {
             self.remember(&session);
+            self.settle_home(&session, &touched);
         }
         self.hub.appended(&uid, &placed, feed);
         Ok(Written::Done(session, placed))
+    }
+
+    /// Keeps in memory where the calls are that somebody is about to answer.
+    fn settle_home(&self, session: &Session, touched: &Touched) {
+        let held = |id: &&CallId| session.calls.get(*id).is_some_and(|call| call.held().is_some());
+        for id in touched.calls.iter().filter(held) {
+            lock(&self.homes).put(id.clone(), session.uid.clone());
+        }
     }
 
     /// Appends until it is known what came of it, as far as that is possible.

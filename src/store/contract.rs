@@ -100,7 +100,7 @@ pub(super) fn entry(kind: Kind, id: &str) -> Entry {
         id: id.into(),
         state: "NEW".into(),
         due: None,
-        order: String::new(),
+        order: "o".into(),
         tags: Default::default(),
         bytes: format!("content of {id}").into_bytes(),
     }

@@ -264,6 +264,11 @@ impl State {
     fn live(&self, kind: Kind) -> impl Iterator<Item = &Stored> {
         self.kind(kind).filter(|stored| !stored.removed)
     }
+
+    /// The kind's entries and tombstones that stand in lists and in the feed.
+    fn listed(&self, kind: Kind) -> impl Iterator<Item = &Stored> {
+        self.kind(kind).filter(|stored| !stored.entry.order.is_empty())
+    }
 }
 
 impl Held {
@@ -289,7 +294,8 @@ impl Query {
     fn wants(&self, entry: &Entry) -> bool {
         let tags = self.tags.iter().zip(&entry.tags);
         tags.into_iter().all(|(want, tag)| want.as_ref().is_none_or(|want| want == tag))
-            && (self.states.is_empty() || self.states.contains(&entry.state))
+            && (self.states.is_empty()
+                || !entry.state.is_empty() && self.states.contains(&entry.state))
     }
 }
 
@@ -365,7 +371,8 @@ impl Store for Memory {
     async fn list(&self, query: Query) -> Result<(Vec<Stored>, u64), Error> {
         let state = self.state();
         let place = |stored: &Stored| (stored.entry.order.clone(), stored.entry.id.clone());
-        let mut found: Vec<_> = state.live(query.kind).filter(|s| query.wants(&s.entry)).collect();
+        let live = state.listed(query.kind).filter(|stored| !stored.removed);
+        let mut found: Vec<_> = live.filter(|stored| query.wants(&stored.entry)).collect();
         found.sort_by_key(|stored| place(stored));
         if query.descending {
             found.reverse();
@@ -389,7 +396,7 @@ impl Store for Memory {
 
     async fn changes(&self, kind: Kind, after: u64, limit: usize) -> Result<Changes, Error> {
         let state = self.state();
-        let mut found: Vec<_> = state.kind(kind).filter(|stored| stored.feed > after).collect();
+        let mut found: Vec<_> = state.listed(kind).filter(|stored| stored.feed > after).collect();
         found.sort_by_key(|stored| (stored.feed, &stored.entry.id));
         let limit = limit.clamp(1, MAX_ENTRIES);
         let mut end = found.len();

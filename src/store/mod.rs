@@ -61,11 +61,12 @@ pub struct Entry {
     pub kind: Kind,
     /// Unique within the kind.
     pub id: String,
-    /// Its state, to be filtered by.
+    /// Its state, to be filtered by; empty: it has none, and no wanted state finds it.
     pub state: String,
     /// When it is due, in microseconds since 1970; `Store::due` finds it from then on.
     pub due: Option<u64>,
-    /// Order in lists, before the id.
+    /// Order in lists, before the id. Empty: it stands in no list and in no feed, and is found by
+    /// its id and its due time only.
     pub order: String,
     /// What it can be found by; unused ones are empty.
     pub tags: [String; TAGS],
@@ -350,15 +351,16 @@ pub trait Store: Send + Sync + 'static {
     /// One entry; none if it is not there or is removed.
     async fn entry(&self, kind: Kind, id: &str) -> Result<Option<Stored>, Error>;
 
-    /// A page of entries that are not removed, in (order, id), with the feed number of the moment:
-    /// every change up to it is in the page.
+    /// A page of entries with an order that are not removed, in (order, id), with the feed number
+    /// of the moment: every change up to it is in the page.
     async fn list(&self, query: Query) -> Result<(Vec<Stored>, u64), Error>;
 
     /// Entries whose due time is at or before `now`, earliest first.
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error>;
 
-    /// Entries of the kind changed after a feed number, removed ones too: at least one if there are
-    /// any, and all with the same number in one page, which is longer than `limit` only for that.
+    /// Entries of the kind with an order that changed after a feed number, removed ones too: at
+    /// least one if there are any, and all with the same number in one page, which is longer than
+    /// `limit` only for that.
     async fn changes(&self, kind: Kind, after: u64, limit: usize) -> Result<Changes, Error>;
 
     /// Shared values of these scopes; a scope without values is absent.

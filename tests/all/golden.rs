@@ -363,8 +363,17 @@ async fn make(file: &Path) {
 
 #[tokio::test]
 async fn a_database_of_schema_1_goes_on() {
+    goes_on("sqlite/schema1.db").await;
+}
+
+#[tokio::test]
+async fn a_database_of_schema_2_goes_on() {
+    goes_on("sqlite/schema2.db").await;
+}
+
+async fn goes_on(made: &str) {
     let directory = TempDir::new().unwrap();
-    let path = golden("sqlite/schema1.db");
+    let path = golden(made);
     if !path.exists() && std::env::var("COUNTERSIGN_GOLDEN").is_ok_and(|how| how == "write") {
         let made = directory.path().join("made.db");
         make(&made).await;

@@ -70,7 +70,7 @@ async fn the_decision_can_come_by_run_async_as_adk_clients_send_it() {
 }
 
 #[tokio::test]
-async fn a_cycle_is_eight_commits() {
+async fn a_cycle_is_six_commits() {
     let server = Server::sample().await;
     let mut client = server.client().await;
     let before = server.store.commits();
@@ -78,7 +78,7 @@ async fn a_cycle_is_eight_commits() {
     let done = client.submit(submit(&told.end.held_calls[0], json!({"status": "approved"}))).await;
     let rest = client.follow(&done.unwrap()).await;
     assert_eq!(rest.end.state(), State::Completed);
-    assert_eq!(server.store.commits() - before, 8);
+    assert_eq!(server.store.commits() - before, 6);
 }
 
 /// Whoever has seen the end of one message can send the next: nobody is shown what memory does not

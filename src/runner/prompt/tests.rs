@@ -72,7 +72,7 @@ impl Log {
             calls: BTreeMap::new(),
         };
         let seen = behind.map(|behind| (position - 1).saturating_sub(behind));
-        self.0.push(Told { event, position, seen });
+        self.0.push(Told { event: event.into(), position, seen });
         self
     }
 

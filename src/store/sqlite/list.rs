@@ -19,7 +19,7 @@ pub(super) const DUE: &str = "WHERE e.kind = ?1 AND e.due IS NOT NULL AND e.due 
     ORDER BY e.due, e.id LIMIT ?3";
 
 /// What follows `SELECT` for a page of changes.
-pub(super) const CHANGES: &str = "WHERE e.kind = ?1 AND e.feed > ?2
+pub(super) const CHANGES: &str = "WHERE e.kind = ?1 AND e.ord <> '' AND e.feed > ?2
     ORDER BY e.feed, e.id LIMIT ?3";
 
 fn stored(kind: Kind, row: &rusqlite::Row<'_>) -> Sql<Stored> {
@@ -68,7 +68,7 @@ pub(super) fn list(conn: &Connection, query: &Query) -> Result<(Vec<Stored>, u64
 /// rest filter: a `+` before a column keeps SQLite from another index, which would have to be
 /// sorted.
 pub(super) fn page(query: &Query) -> (String, Vec<&dyn ToSql>) {
-    let mut sql = String::from("WHERE e.kind = ?1 AND e.removed IS NULL");
+    let mut sql = String::from("WHERE e.kind = ?1 AND e.removed IS NULL AND e.ord <> ''");
     let mut values: Vec<&dyn ToSql> = vec![&query.kind];
     let mut led = false;
     for (column, tag) in ["tag0", "tag1", "tag2"].into_iter().zip(&query.tags) {
@@ -85,13 +85,14 @@ pub(super) fn page(query: &Query) -> (String, Vec<&dyn ToSql>) {
     if let [state] = &query.states[..] {
         values.push(state);
         let plus = if led { "+" } else { "" };
-        sql.push_str(&format!(" AND {plus}e.state = ?{}", values.len()));
+        let number = values.len();
+        sql.push_str(&format!(" AND {plus}e.state = ?{number} AND e.state <> ''"));
     } else if !query.states.is_empty() {
         let first = values.len() + 1;
         values.extend(query.states.iter().map(|state| state as &dyn ToSql));
         let numbers = (first..=values.len()).map(|number| format!("?{number}"));
         let numbers = numbers.collect::<Vec<_>>().join(", ");
-        sql.push_str(&format!(" AND +e.state IN ({numbers})"));
+        sql.push_str(&format!(" AND +e.state IN ({numbers}) AND +e.state <> ''"));
     }
     let (than, direction) = if query.descending { ("<", "DESC") } else { (">", "ASC") };
     if let Some((order, id)) = &query.after {
@@ -134,9 +135,9 @@ pub(super) fn changes(
         let upto = entries[whole - 1].feed;
         return Ok(Changes { entries, upto, more: true });
     }
-    let rest = "WHERE e.kind = ?1 AND e.feed = ?2 ORDER BY e.id";
+    let rest = "WHERE e.kind = ?1 AND e.ord <> '' AND e.feed = ?2 ORDER BY e.id";
     let entries = select(&moment, kind, rest, params![kind, int(next)])?;
-    let later = "SELECT 1 FROM entries WHERE kind = ?1 AND feed > ?2";
+    let later = "SELECT 1 FROM entries WHERE kind = ?1 AND ord <> '' AND feed > ?2";
     let more = moment.prepare_cached(later)?.exists(params![kind, int(next)])?;
     let upto = if more { next } else { feed(&moment)? };
     Ok(Changes { entries, upto, more })

@@ -30,7 +30,7 @@ const STATEMENTS: usize = 128;
 
 /// What makes each version of the schema of the one before. They are never changed, only added to;
 /// SQLite's `user_version` counts those that were done.
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 2] = ["
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     feed INTEGER NOT NULL
@@ -109,6 +109,26 @@ CREATE TABLE requests (
     PRIMARY KEY (principal, method, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX requests_at ON requests (at);
+", "
+-- What has no order stands in no list and no feed, and costs no row in their indexes.
+DROP INDEX entries_feed;
+DROP INDEX entries_order;
+DROP INDEX entries_state;
+DROP INDEX entries_tag0;
+DROP INDEX entries_tag1;
+DROP INDEX entries_tag2;
+UPDATE entries SET ord = '' WHERE kind = 'call';
+UPDATE entries SET tag2 = '' WHERE kind = 'session';
+CREATE INDEX entries_feed ON entries (kind, feed, id) WHERE ord <> '';
+CREATE INDEX entries_order ON entries (kind, ord, id) WHERE removed IS NULL AND ord <> '';
+CREATE INDEX entries_state ON entries (kind, state, ord, id)
+    WHERE removed IS NULL AND ord <> '' AND state <> '';
+CREATE INDEX entries_tag0 ON entries (kind, tag0, ord, id)
+    WHERE removed IS NULL AND ord <> '' AND tag0 <> '';
+CREATE INDEX entries_tag1 ON entries (kind, tag1, ord, id)
+    WHERE removed IS NULL AND ord <> '' AND tag1 <> '';
+CREATE INDEX entries_tag2 ON entries (kind, tag2, ord, id)
+    WHERE removed IS NULL AND ord <> '' AND tag2 <> '';
 "];
 
 /// Makes the directories above the file and follows links, so that one file has one name and

@@ -378,7 +378,7 @@ impl Bench {
                 _ => None,
             };
             let event = record.body.event()?.clone();
-            Some(prompt::Told { event, position: at as u64 + 1, seen })
+            Some(prompt::Told { event: event.into(), position: at as u64 + 1, seen })
         };
         self.log.iter().enumerate().filter_map(told).collect()
     }

@@ -8,7 +8,7 @@ use super::*;
 
 /// The session of this id in the file.
 fn sid(file: &Connection, session: &str) -> i64 {
-    let sql = "SELECT sid FROM entries WHERE kind = 'session' AND tag2 = ?1";
+    let sql = "SELECT sid FROM entries WHERE kind = 'session' AND id LIKE '%' || ?1";
     file.query_row(sql, [session], |row| row.get(0)).unwrap()
 }
 
@@ -131,12 +131,14 @@ async fn an_entry_that_cannot_be_read_hides_no_other() {
         let call = client.run(say(APP, session, "ask")).await.end.held_calls[0].clone();
         held.insert(session, call);
     }
-    at_rest(&server).await;
+    server.stop().await;
     let file = Connection::open(&path).unwrap();
     let sql = "UPDATE entries SET bytes = x'7b' WHERE kind IN ('call', 'invocation') AND sid = \
-               (SELECT sid FROM entries WHERE kind = 'session' AND tag2 = 'bad')";
+               (SELECT sid FROM entries WHERE kind = 'session' AND id LIKE '%bad')";
     assert_eq!(file.execute(sql, []).unwrap(), 2);
     drop(file);
+    let server = Server::stored(desk().0.sqlite(&path)).await;
+    let mut client = server.client().await;
     let refused = client.submit(submit(&held["bad"], json!({"status": "x"}))).await.unwrap_err();
     told(&refused, "SESSION_QUARANTINED");
     let list = pb::ListInvocationsRequest::default();
