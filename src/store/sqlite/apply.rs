@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Result as Sql, params};
 use crate::store::{Appended, Batch, Entry, EntryWrite, Kind, MAX_SWEEP, SharedWrite, TAGS};
 
 use super::error::Trouble;
-use super::read::{int, number};
+use super::read::{int, number, place};
 
 /// The number that the group of this transaction gets.
 pub(super) fn next_feed(conn: &Connection) -> Sql<u64> {
@@ -108,9 +108,9 @@ fn repeated(conn: &Connection, batch: &Batch, session: &Session) -> Sql<bool> {
     if session.head <= batch.expected {
         return Ok(false);
     }
-    let sql = "SELECT batch FROM records WHERE sid = ?1 AND position = ?2";
+    let sql = "SELECT batch FROM records WHERE place = ?1";
     let mut statement = conn.prepare_cached(sql)?;
-    let first = params![session.sid, int(batch.expected + 1)];
+    let first = [place(session.sid, batch.expected + 1)];
     let id: Option<Option<Vec<u8>>> = statement.query_row(first, |row| row.get(0)).optional()?;
     Ok(id.flatten().as_deref() == Some(&batch.id))
 }
@@ -137,8 +137,8 @@ fn existing(conn: &Connection, batch: &Batch) -> Sql<Option<Appended>> {
 /// Begins the log or moves its head, and writes the records.
 fn advance(conn: &Connection, batch: &Batch, session: Option<&Session>) -> Sql<i64> {
     let head = int(batch.expected + batch.rows.len() as u64);
-    let last = batch.rows.iter().rev().map(|row| row.sequence).find(|&sequence| sequence > 0);
-    let sequence = int(last.unwrap_or_else(|| session.map_or(0, |session| session.sequence)));
+    let before = session.map_or(0, |session| session.sequence);
+    let sequence = int(batch.rows.iter().map(|row| row.sequence).fold(before, u64::max));
     let bare = batch.rows.is_empty().then_some(&batch.id[..]);
     let sid = match session {
         Some(session) => {
@@ -153,12 +153,14 @@ fn advance(conn: &Connection, batch: &Batch, session: Option<&Session>) -> Sql<i
             conn.prepare_cached(sql)?.insert(params![uid, head, sequence, bare])?
         }
     };
-    let sql = "INSERT INTO records (sid, position, sequence, batch, bytes)
-        VALUES (?1, ?2, ?3, ?4, ?5)";
+    let sql = "INSERT INTO records (place, sequence, batch, bytes) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = conn.prepare_cached(sql)?;
+    let mut last = int(before);
     for (at, row) in batch.rows.iter().enumerate() {
         let id = (at == 0).then_some(&batch.id[..]);
-        insert.execute(params![sid, int(row.position), int(row.sequence), id, row.bytes])?;
+        let sequence = if row.sequence > 0 { int(row.sequence) } else { -last };
+        last = sequence.abs();
+        insert.execute(params![place(sid, row.position), sequence, id, row.bytes])?;
     }
     Ok(sid)
 }
@@ -186,9 +188,9 @@ struct Write<'a> {
     now: u64,
 }
 
-/// What an entry's indexes are made of.
-#[derive(PartialEq)]
+/// Where an entry is, and what its indexes are made of.
 struct Keys {
+    number: i64,
     state: String,
     due: Option<i64>,
     ord: String,
@@ -206,13 +208,13 @@ impl Write<'_> {
     }
 
     fn keys(&self, kind: Kind, id: &str) -> Sql<Option<Keys>> {
-        let sql = "SELECT state, due, ord, tag0, tag1, tag2, sid, removed FROM entries
+        let sql = "SELECT number, state, due, ord, tag0, tag1, tag2, sid, removed FROM entries
             WHERE kind = ?1 AND id = ?2";
         let mut statement = self.conn.prepare_cached(sql)?;
         let keys = statement.query_row([kind, id], |row| {
-            let tags = [row.get(3)?, row.get(4)?, row.get(5)?];
-            let (state, due, ord) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok(Keys { state, due, ord, tags, sid: row.get(6)?, removed: row.get(7)? })
+            let tags = [row.get(4)?, row.get(5)?, row.get(6)?];
+            let (number, state, due, ord) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+            Ok(Keys { number, state, due, ord, tags, sid: row.get(7)?, removed: row.get(8)? })
         });
         keys.optional()
     }
@@ -248,9 +250,8 @@ impl Write<'_> {
         set("sid", before.sid != self.sid, &self.sid);
         set("born", before.removed.is_some(), &feed);
         set("removed", before.removed.is_some(), &None::<i64>);
-        let (kind, id) = (values.len() + 1, values.len() + 2);
-        sql.push_str(&format!(" WHERE kind = ?{kind} AND id = ?{id}"));
-        values.extend([&entry.kind as &dyn ToSql, &entry.id]);
+        values.push(&before.number);
+        sql.push_str(&format!(" WHERE number = ?{}", values.len()));
         self.conn.prepare_cached(&sql)?.execute(&values[..]).map(drop)
     }
 
@@ -262,9 +263,11 @@ impl Write<'_> {
     }
 
     fn delete(&self) -> Sql<()> {
-        for sql in ["DELETE FROM records WHERE sid = ?1", "DELETE FROM snapshots WHERE sid = ?1"] {
-            self.conn.prepare_cached(sql)?.execute([self.sid])?;
-        }
+        let sql = "DELETE FROM records WHERE place > ?1 AND place <= ?2";
+        let places = [place(self.sid, 0), place(self.sid, u64::MAX)];
+        self.conn.prepare_cached(sql)?.execute(places)?;
+        let sql = "DELETE FROM snapshots WHERE sid = ?1";
+        self.conn.prepare_cached(sql)?.execute([self.sid])?;
         let sql = "UPDATE entries SET removed = ?2, feed = ?3, due = NULL, bytes = x''
             WHERE sid = ?1 AND removed IS NULL";
         let values = params![self.sid, int(self.now), int(self.feed)];
@@ -278,7 +281,7 @@ impl Write<'_> {
 pub(super) fn sweep(conn: &Connection, before: u64) -> Sql<bool> {
     let requests = "DELETE FROM requests WHERE (principal, method, id) IN
         (SELECT principal, method, id FROM requests WHERE at < ?1 ORDER BY at LIMIT ?2)";
-    let tombstones = "DELETE FROM entries WHERE (kind, id) IN (SELECT kind, id FROM entries
+    let tombstones = "DELETE FROM entries WHERE number IN (SELECT number FROM entries
         WHERE removed IS NOT NULL AND removed < ?1 ORDER BY removed LIMIT ?2)";
     let mut more = false;
     for sql in [requests, tombstones] {

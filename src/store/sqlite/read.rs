@@ -28,8 +28,19 @@ pub(super) fn uid(row: &rusqlite::Row<'_>, column: usize) -> Sql<SessionUid> {
     SessionUid::parse(row.get::<_, String>(column)?).map_err(invalid)
 }
 
+/// Where a session's record stands in the table. A position beyond all others stands at the end of
+/// the session's places.
+pub(super) fn place(sid: i64, position: u64) -> i64 {
+    sid * PLACES + int(position).min(PLACES - 1)
+}
+
+/// How many places a session has.
+const PLACES: i64 = 1 << 32;
+
 fn record(row: &rusqlite::Row<'_>) -> Sql<Row> {
-    Ok(Row { position: number(row, 0)?, sequence: number(row, 1)?, bytes: row.get(2)? })
+    let (position, sequence) = (number(row, 0)? % PLACES as u64, row.get::<_, i64>(1)?);
+    // Negative: no event.
+    Ok(Row { position, sequence: u64::try_from(sequence).unwrap_or(0), bytes: row.get(2)? })
 }
 
 fn limit(limit: usize) -> i64 {
@@ -73,10 +84,11 @@ pub(super) fn rows(
 }
 
 fn records(conn: &Connection, sid: i64, after: u64, most: usize) -> Result<Vec<Row>, Trouble> {
-    let sql = "SELECT position, sequence, bytes FROM records
-        WHERE sid = ?1 AND position > ?2 ORDER BY position LIMIT ?3";
+    let sql = "SELECT place, sequence, bytes FROM records
+        WHERE place > ?1 AND place <= ?2 ORDER BY place LIMIT ?3";
     let mut statement = conn.prepare_cached(sql)?;
-    let found = statement.query_map(params![sid, int(after), limit(most)], record)?;
+    let places = params![place(sid, after), place(sid, u64::MAX), limit(most)];
+    let found = statement.query_map(places, record)?;
     let rows = found.collect::<Sql<Vec<_>>>()?;
     let holes = rows.iter().zip(after.saturating_add(1)..).any(|(row, at)| row.position != at);
     if holes {
@@ -92,26 +104,46 @@ pub(super) fn events(
     most: usize,
 ) -> Result<Vec<Row>, Trouble> {
     let moment = conn.unchecked_transaction()?;
-    let Some((sid, _)) = live(&moment, uid)? else { return Ok(Vec::new()) };
+    let Some((sid, head)) = live(&moment, uid)? else { return Ok(Vec::new()) };
     let (after, sql) = match which {
-        Events::After(after) => (
-            after,
-            "SELECT position, sequence, bytes FROM records
-            WHERE sid = ?1 AND sequence > 0 AND sequence > ?2 ORDER BY sequence LIMIT ?3",
+        Events::After(sequence) => (
+            told(&moment, sid, head, sequence)?,
+            "SELECT place, sequence, bytes FROM records
+            WHERE place > ?1 AND place <= ?2 AND sequence > 0 ORDER BY place LIMIT ?3",
         ),
         Events::Last => (
             0,
-            "SELECT position, sequence, bytes FROM records
-            WHERE sid = ?1 AND sequence > 0 AND sequence > ?2 ORDER BY sequence DESC LIMIT ?3",
+            "SELECT place, sequence, bytes FROM records
+            WHERE place > ?1 AND place <= ?2 AND sequence > 0 ORDER BY place DESC LIMIT ?3",
         ),
     };
     let mut statement = moment.prepare_cached(sql)?;
-    let found = statement.query_map(params![sid, int(after), limit(most)], record)?;
+    let places = params![place(sid, after), place(sid, u64::MAX), limit(most)];
+    let found = statement.query_map(places, record)?;
     let mut rows = found.collect::<Sql<Vec<_>>>()?;
     if which == Events::Last {
         rows.reverse();
     }
     Ok(rows)
+}
+
+/// The last position up to which no event has a later sequence.
+fn told(conn: &Connection, sid: i64, head: u64, sequence: u64) -> Result<u64, Trouble> {
+    let sql = "SELECT abs(sequence) FROM records WHERE place = ?1";
+    let mut statement = conn.prepare_cached(sql)?;
+    // An event's position is never less than its sequence.
+    let (mut from, mut to) = (sequence.min(head), head);
+    while from < to {
+        let middle = from + (to - from).div_ceil(2);
+        let there = statement.query_row([place(sid, middle)], |row| number(row, 0)).optional()?;
+        let there = there.ok_or_else(|| Error::Corrupt(format!("a log lacks {middle}")))?;
+        if there > sequence {
+            to = middle - 1;
+        } else {
+            from = middle;
+        }
+    }
+    Ok(from)
 }
 
 pub(super) fn shared(conn: &Connection, scopes: Vec<String>) -> Result<Shared, Trouble> {

@@ -30,7 +30,8 @@ const STATEMENTS: usize = 128;
 
 /// What makes each version of the schema of the one before. They are never changed, only added to;
 /// SQLite's `user_version` counts those that were done.
-const STEPS: [&str; 2] = ["
+const STEPS: [&str; 2] = [
+    "
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     feed INTEGER NOT NULL
@@ -109,17 +110,54 @@ CREATE TABLE requests (
     PRIMARY KEY (principal, method, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX requests_at ON requests (at);
-", "
+",
+    "
+-- A page holds much more of a table with row ids before it needs others for what is left over.
+--
+-- `place` is sid * 2^32 + position. `sequence` of a record that is no event is that of the last
+-- event before it, negative (0: none); so its amount never falls, and events are found by halving.
+CREATE TABLE new_records (
+    place INTEGER PRIMARY KEY,
+    sequence INTEGER NOT NULL,
+    batch BLOB,
+    bytes BLOB NOT NULL
+) STRICT;
+INSERT INTO new_records
+    SELECT sid * 4294967296 + position,
+        CASE WHEN sequence > 0 THEN sequence ELSE -max(sequence) OVER (
+            PARTITION BY sid ORDER BY position ROWS UNBOUNDED PRECEDING) END,
+        batch, bytes
+    FROM records ORDER BY sid, position;
+DROP TABLE records;
+ALTER TABLE new_records RENAME TO records;
+
 -- What has no order stands in no list and no feed, and costs no row in their indexes.
-DROP INDEX entries_feed;
-DROP INDEX entries_order;
-DROP INDEX entries_state;
-DROP INDEX entries_tag0;
-DROP INDEX entries_tag1;
-DROP INDEX entries_tag2;
-UPDATE entries SET ord = '' WHERE kind = 'call';
-UPDATE entries SET tag2 = '' WHERE kind = 'session';
+CREATE TABLE new_entries (
+    number INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    state TEXT NOT NULL,
+    due INTEGER,
+    ord TEXT NOT NULL,
+    tag0 TEXT NOT NULL,
+    tag1 TEXT NOT NULL,
+    tag2 TEXT NOT NULL,
+    sid INTEGER NOT NULL,
+    feed INTEGER NOT NULL,
+    born INTEGER NOT NULL,
+    removed INTEGER,
+    bytes BLOB NOT NULL
+) STRICT;
+INSERT INTO new_entries
+    (kind, id, state, due, ord, tag0, tag1, tag2, sid, feed, born, removed, bytes)
+    SELECT kind, id, state, due, iif(kind = 'call', '', ord), tag0, tag1,
+        iif(kind = 'session', '', tag2), sid, feed, born, removed, bytes
+    FROM entries ORDER BY born, kind, id;
+DROP TABLE entries;
+ALTER TABLE new_entries RENAME TO entries;
+CREATE UNIQUE INDEX entries_id ON entries (kind, id);
 CREATE INDEX entries_feed ON entries (kind, feed, id) WHERE ord <> '';
+CREATE INDEX entries_due ON entries (kind, due, id) WHERE due IS NOT NULL;
 CREATE INDEX entries_order ON entries (kind, ord, id) WHERE removed IS NULL AND ord <> '';
 CREATE INDEX entries_state ON entries (kind, state, ord, id)
     WHERE removed IS NULL AND ord <> '' AND state <> '';
@@ -129,7 +167,10 @@ CREATE INDEX entries_tag1 ON entries (kind, tag1, ord, id)
     WHERE removed IS NULL AND ord <> '' AND tag1 <> '';
 CREATE INDEX entries_tag2 ON entries (kind, tag2, ord, id)
     WHERE removed IS NULL AND ord <> '' AND tag2 <> '';
-"];
+CREATE INDEX entries_sid ON entries (sid) WHERE removed IS NULL;
+CREATE INDEX entries_removed ON entries (removed) WHERE removed IS NOT NULL;
+",
+];
 
 /// Makes the directories above the file and follows links, so that one file has one name and
 /// with it one lock.

@@ -226,7 +226,8 @@ async fn a_batch_that_cannot_be_written_harms_no_sibling() {
         done(&store, records(name, 0, 1)).await;
     }
     let other = place.raw();
-    let damage = "INSERT INTO records SELECT sid, 3, 0, NULL, x'' FROM sessions WHERE uid = 'bad'";
+    let damage = "INSERT INTO records
+        SELECT sid * 4294967296 + 3, 0, NULL, x'' FROM sessions WHERE uid = 'bad'";
     other.execute_batch(damage).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut answers = Vec::new();
@@ -259,8 +260,8 @@ async fn what_nobody_wrote_is_corrupt_and_the_rest_goes_on() {
     place
         .raw()
         .execute_batch(
-            "DELETE FROM records WHERE position = 2
-                AND sid = (SELECT sid FROM sessions WHERE uid = 'hole');
+            "DELETE FROM records WHERE place =
+                (SELECT sid * 4294967296 + 2 FROM sessions WHERE uid = 'hole');
             UPDATE sessions SET head = 4 WHERE uid = 'short';
             UPDATE sessions SET head = -1 WHERE uid = 'negative';
             UPDATE sessions SET uid = '' WHERE uid = 'nameless';",

@@ -17,16 +17,14 @@ fn spoil(path: &Path, session: &str, position: i64, change: impl Fn(&str) -> Str
     let file = Connection::open(path).unwrap();
     let sid = sid(&file, session);
     file.execute("DELETE FROM snapshots WHERE sid = ?1", [sid]).unwrap();
-    let at = params![sid, position];
-    let sql = "SELECT bytes FROM records WHERE sid = ?1 AND position = ?2";
-    let bytes: Vec<u8> = file.query_row(sql, at, |row| row.get(0)).unwrap();
+    let place = sid * (1 << 32) + position;
+    let sql = "SELECT bytes FROM records WHERE place = ?1";
+    let bytes: Vec<u8> = file.query_row(sql, [place], |row| row.get(0)).unwrap();
     let bytes = change(std::str::from_utf8(&bytes).unwrap()).into_bytes();
-    let sql = "UPDATE records SET bytes = ?3 WHERE sid = ?1 AND position = ?2";
-    assert_eq!(file.execute(sql, params![sid, position, bytes]).unwrap(), 1);
+    let sql = "UPDATE records SET bytes = ?2 WHERE place = ?1";
+    assert_eq!(file.execute(sql, params![place, bytes]).unwrap(), 1);
     // As if it had been driven when its server died: the next one tries to take it over.
-    let sql = "INSERT OR REPLACE INTO entries
-        SELECT 'owner', uid, 'gone', NULL, '', '', '', '', sid, 1, 1, NULL, x''
-        FROM sessions WHERE sid = ?1";
+    let sql = "UPDATE entries SET state = 'RUNNING' WHERE kind = 'invocation' AND sid = ?1";
     assert_eq!(file.execute(sql, [sid]).unwrap(), 1);
 }
 
