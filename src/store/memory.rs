@@ -396,7 +396,8 @@ impl Store for Memory {
 
     async fn changes(&self, kind: Kind, after: u64, limit: usize) -> Result<Changes, Error> {
         let state = self.state();
-        let mut found: Vec<_> = state.listed(kind).filter(|stored| stored.feed > after).collect();
+        let fed = |stored: &&Stored| !stored.entry.state.is_empty() && stored.feed > after;
+        let mut found: Vec<_> = state.listed(kind).filter(fed).collect();
         found.sort_by_key(|stored| (stored.feed, &stored.entry.id));
         let limit = limit.clamp(1, MAX_ENTRIES);
         let mut end = found.len();

@@ -61,7 +61,7 @@ pub struct Entry {
     pub kind: Kind,
     /// Unique within the kind.
     pub id: String,
-    /// Its state, to be filtered by; empty: it has none, and no wanted state finds it.
+    /// Its state, to be filtered by. Empty: no wanted state finds it, and it stands in no feed.
     pub state: String,
     /// When it is due, in microseconds since 1970; `Store::due` finds it from then on.
     pub due: Option<u64>,
@@ -358,9 +358,9 @@ pub trait Store: Send + Sync + 'static {
     /// Entries whose due time is at or before `now`, earliest first.
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error>;
 
-    /// Entries of the kind with an order that changed after a feed number, removed ones too: at
-    /// least one if there are any, and all with the same number in one page, which is longer than
-    /// `limit` only for that.
+    /// Entries of the kind with order and state that changed after a feed number, removed ones too:
+    /// at least one if there are any, and all with the same number in one page, which is longer
+    /// than `limit` only for that.
     async fn changes(&self, kind: Kind, after: u64, limit: usize) -> Result<Changes, Error>;
 
     /// Shared values of these scopes; a scope without values is absent.

@@ -57,8 +57,7 @@ impl Sqlite {
         let failure = Arc::new(Failure::new());
         let conn = schema::open_writer(&path)?;
         let readers = Arc::new(Pool::open(&path, Arc::clone(&lock))?);
-        let writer = Writer::start(conn, clock.clone(), Arc::clone(&failure), lock)
-            .map_err(|source| OpenError::Thread { source })?;
+        let writer = Writer::start(&path, conn, clock.clone(), Arc::clone(&failure), lock)?;
         Ok(Self { clock, path, readers, writer, failure })
     }
 
@@ -130,7 +129,10 @@ impl Store for Sqlite {
     }
 
     async fn list(&self, query: Query) -> Result<(Vec<Stored>, u64), Error> {
-        self.readers.read(move |conn| list::list(conn, &query)).await
+        // Before the page is read: what is committed meanwhile may be in it, or comes later.
+        let feed = self.writer.feed();
+        let found = self.readers.read(move |conn| list::list(conn, &query)).await?;
+        Ok((found, feed))
     }
 
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error> {
@@ -138,7 +140,8 @@ impl Store for Sqlite {
     }
 
     async fn changes(&self, kind: Kind, after: u64, limit: usize) -> Result<Changes, Error> {
-        self.readers.read(move |conn| list::changes(conn, kind, after, limit)).await
+        let feed = self.writer.feed();
+        self.readers.read(move |conn| list::changes(conn, kind, after, feed, limit)).await
     }
 
     async fn shared(&self, scopes: &[String]) -> Result<Shared, Error> {

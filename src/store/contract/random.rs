@@ -9,7 +9,7 @@ use super::*;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const KINDS: [Kind; 2] = ["call", "owner"];
 const IDS: [&str; 4] = ["1", "2", "3", "4"];
-const STATES: [&str; 3] = ["NEW", "HELD", "DONE"];
+const STATES: [&str; 4] = ["NEW", "HELD", "DONE", ""];
 const ORDERS: [&str; 3] = ["", "x", "y"];
 const TAG_VALUES: [&str; 3] = ["", "p", "q"];
 

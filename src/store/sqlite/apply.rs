@@ -6,15 +6,10 @@ use rusqlite::{Connection, OptionalExtension, Result as Sql, params};
 use crate::store::{Appended, Batch, Entry, EntryWrite, Kind, MAX_SWEEP, SharedWrite, TAGS};
 
 use super::error::Trouble;
-use super::read::{int, number, place};
+use super::read::{PLACES, int, last, number, place};
 
-/// The number that the group of this transaction gets.
-pub(super) fn next_feed(conn: &Connection) -> Sql<u64> {
-    let mut last = conn.prepare_cached("SELECT feed FROM meta")?;
-    last.query_row([], |row| Ok(number(row, 0)? + 1))
-}
-
-pub(super) fn set_feed(conn: &Connection, feed: u64) -> Sql<()> {
+/// Sets numbers of groups aside, up to this one.
+pub(super) fn set_aside(conn: &Connection, feed: u64) -> Sql<()> {
     conn.prepare_cached("UPDATE meta SET feed = ?1")?.execute([int(feed)]).map(drop)
 }
 
@@ -67,11 +62,12 @@ struct Session {
 }
 
 fn session(conn: &Connection, uid: &str) -> Sql<Option<Session>> {
-    let sql = "SELECT sid, head, sequence, bare, deleted FROM sessions WHERE uid = ?1";
+    let sql = "SELECT sid, bare, deleted FROM sessions WHERE uid = ?1";
     let mut statement = conn.prepare_cached(sql)?;
     let session = statement.query_row([uid], |row| {
-        let (sid, bare, deleted) = (row.get(0)?, row.get(3)?, row.get(4)?);
-        Ok(Session { sid, head: number(row, 1)?, sequence: number(row, 2)?, bare, deleted })
+        let (sid, bare, deleted) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (head, sequence) = last(conn, sid)?;
+        Ok(Session { sid, head, sequence, bare, deleted })
     });
     session.optional()
 }
@@ -134,28 +130,25 @@ fn existing(conn: &Connection, batch: &Batch) -> Sql<Option<Appended>> {
     Ok(None)
 }
 
-/// Begins the log or moves its head, and writes the records.
+/// Begins the log if there is none, and writes the records.
 fn advance(conn: &Connection, batch: &Batch, session: Option<&Session>) -> Sql<i64> {
-    let head = int(batch.expected + batch.rows.len() as u64);
-    let before = session.map_or(0, |session| session.sequence);
-    let sequence = int(batch.rows.iter().map(|row| row.sequence).fold(before, u64::max));
     let bare = batch.rows.is_empty().then_some(&batch.id[..]);
     let sid = match session {
         Some(session) => {
-            let sql = "UPDATE sessions SET head = ?2, sequence = ?3, bare = coalesce(?4, bare)
-                WHERE sid = ?1";
-            conn.prepare_cached(sql)?.execute(params![session.sid, head, sequence, bare])?;
+            if bare.is_some() {
+                let sql = "UPDATE sessions SET bare = ?2 WHERE sid = ?1";
+                conn.prepare_cached(sql)?.execute(params![session.sid, bare])?;
+            }
             session.sid
         }
         None => {
-            let sql = "INSERT INTO sessions (uid, head, sequence, bare) VALUES (?1, ?2, ?3, ?4)";
-            let uid = batch.uid.as_str();
-            conn.prepare_cached(sql)?.insert(params![uid, head, sequence, bare])?
+            let sql = "INSERT INTO sessions (uid, bare) VALUES (?1, ?2)";
+            conn.prepare_cached(sql)?.insert(params![batch.uid.as_str(), bare])?
         }
     };
     let sql = "INSERT INTO records (place, sequence, batch, bytes) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = conn.prepare_cached(sql)?;
-    let mut last = int(before);
+    let mut last = int(session.map_or(0, |session| session.sequence));
     for (at, row) in batch.rows.iter().enumerate() {
         let id = (at == 0).then_some(&batch.id[..]);
         let sequence = if row.sequence > 0 { int(row.sequence) } else { -last };
@@ -190,43 +183,66 @@ struct Write<'a> {
 
 /// Where an entry is, and what its indexes are made of.
 struct Keys {
-    number: i64,
+    place: i64,
     state: String,
     due: Option<i64>,
     ord: String,
     tags: [String; TAGS],
-    sid: i64,
+    born: u64,
     removed: Option<i64>,
 }
 
 impl Write<'_> {
     fn put(&self, entry: &Entry) -> Sql<()> {
         match self.keys(entry.kind, &entry.id)? {
-            Some(before) => self.update(entry, &before),
-            None => self.insert(entry),
+            Some(before) if self.owns(&before) => self.update(entry, &before),
+            Some(before) => {
+                // It moves to the places of the session that wrote it last.
+                self.drop(&before)?;
+                let born = if before.removed.is_some() { self.feed } else { before.born };
+                self.insert(entry, born, None)
+            }
+            None => self.insert(entry, self.feed, None),
         }
     }
 
+    fn owns(&self, keys: &Keys) -> bool {
+        keys.place / PLACES == self.sid
+    }
+
     fn keys(&self, kind: Kind, id: &str) -> Sql<Option<Keys>> {
-        let sql = "SELECT number, state, due, ord, tag0, tag1, tag2, sid, removed FROM entries
+        let sql = "SELECT place, state, due, ord, tag0, tag1, tag2, born, removed FROM entries
             WHERE kind = ?1 AND id = ?2";
         let mut statement = self.conn.prepare_cached(sql)?;
         let keys = statement.query_row([kind, id], |row| {
             let tags = [row.get(4)?, row.get(5)?, row.get(6)?];
-            let (number, state, due, ord) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-            Ok(Keys { number, state, due, ord, tags, sid: row.get(7)?, removed: row.get(8)? })
+            let (place, state, due, ord) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+            Ok(Keys { place, state, due, ord, tags, born: number(row, 7)?, removed: row.get(8)? })
         });
         keys.optional()
     }
 
-    fn insert(&self, entry: &Entry) -> Sql<()> {
+    fn insert(&self, entry: &Entry, born: u64, removed: Option<u64>) -> Sql<()> {
+        let sql = "SELECT max(place) FROM entries WHERE place > ?1 AND place <= ?2";
+        let places = [place(self.sid, 0), place(self.sid, u64::MAX)];
+        let last: Option<i64> =
+            self.conn.prepare_cached(sql)?.query_row(places, |row| row.get(0))?;
+        let place = last.unwrap_or(places[0]) + 1;
         let sql = "INSERT INTO entries
-            (kind, id, state, due, ord, tag0, tag1, tag2, sid, feed, born, bytes)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11)";
+            (place, kind, id, state, due, ord, tag0, tag1, tag2, feed, born, removed, bytes)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
         let Entry { kind, id, state, due, order, tags: [tag0, tag1, tag2], bytes } = entry;
-        let (due, feed) = (due.map(int), int(self.feed));
-        let values = params![kind, id, state, due, order, tag0, tag1, tag2, self.sid, feed, bytes];
+        let (due, feed, born) = (due.map(int), int(self.feed), int(born));
+        let removed = removed.map(int);
+        let values = params![
+            place, kind, id, state, due, order, tag0, tag1, tag2, feed, born, removed, bytes
+        ];
         self.conn.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    fn drop(&self, keys: &Keys) -> Sql<()> {
+        let sql = "DELETE FROM entries WHERE place = ?1";
+        self.conn.prepare_cached(sql)?.execute([keys.place]).map(drop)
     }
 
     /// Sets only what changes: SQLite rewrites every index whose columns are set, even to the same.
@@ -247,32 +263,43 @@ impl Write<'_> {
         for ((column, before), tag) in tags {
             set(column, before != tag, tag);
         }
-        set("sid", before.sid != self.sid, &self.sid);
         set("born", before.removed.is_some(), &feed);
         set("removed", before.removed.is_some(), &None::<i64>);
-        values.push(&before.number);
-        sql.push_str(&format!(" WHERE number = ?{}", values.len()));
+        values.push(&before.place);
+        sql.push_str(&format!(" WHERE place = ?{}", values.len()));
         self.conn.prepare_cached(&sql)?.execute(&values[..]).map(drop)
     }
 
     fn remove(&self, kind: Kind, id: &str) -> Sql<()> {
-        let sql = "UPDATE entries SET removed = ?3, feed = ?4, sid = ?5, due = NULL, bytes = x''
-            WHERE kind = ?1 AND id = ?2 AND removed IS NULL";
-        let values = params![kind, id, int(self.now), int(self.feed), self.sid];
+        let Some(before) = self.keys(kind, id)?.filter(|keys| keys.removed.is_none()) else {
+            return Ok(());
+        };
+        if self.owns(&before) {
+            return self.bury(before.place, before.place);
+        }
+        self.drop(&before)?;
+        let Keys { state, ord: order, tags, born, .. } = before;
+        let (id, bytes) = (id.to_owned(), Vec::new());
+        let tombstone = Entry { kind, id, state, due: None, order, tags, bytes };
+        self.insert(&tombstone, born, Some(self.now))
+    }
+
+    /// Makes tombstones of the entries at these places, both included.
+    fn bury(&self, from: i64, to: i64) -> Sql<()> {
+        let sql = "UPDATE entries SET removed = ?1, feed = ?2, due = NULL, bytes = x''
+            WHERE place BETWEEN ?3 AND ?4 AND removed IS NULL";
+        let values = params![int(self.now), int(self.feed), from, to];
         self.conn.prepare_cached(sql)?.execute(values).map(drop)
     }
 
     fn delete(&self) -> Sql<()> {
+        let (from, to) = (place(self.sid, 0), place(self.sid, u64::MAX));
         let sql = "DELETE FROM records WHERE place > ?1 AND place <= ?2";
-        let places = [place(self.sid, 0), place(self.sid, u64::MAX)];
-        self.conn.prepare_cached(sql)?.execute(places)?;
+        self.conn.prepare_cached(sql)?.execute([from, to])?;
         let sql = "DELETE FROM snapshots WHERE sid = ?1";
         self.conn.prepare_cached(sql)?.execute([self.sid])?;
-        let sql = "UPDATE entries SET removed = ?2, feed = ?3, due = NULL, bytes = x''
-            WHERE sid = ?1 AND removed IS NULL";
-        let values = params![self.sid, int(self.now), int(self.feed)];
-        self.conn.prepare_cached(sql)?.execute(values)?;
-        let sql = "UPDATE sessions SET head = 0, sequence = 0, deleted = 1 WHERE sid = ?1";
+        self.bury(from, to)?;
+        let sql = "UPDATE sessions SET deleted = 1 WHERE sid = ?1";
         self.conn.prepare_cached(sql)?.execute([self.sid]).map(drop)
     }
 }
@@ -281,7 +308,7 @@ impl Write<'_> {
 pub(super) fn sweep(conn: &Connection, before: u64) -> Sql<bool> {
     let requests = "DELETE FROM requests WHERE (principal, method, id) IN
         (SELECT principal, method, id FROM requests WHERE at < ?1 ORDER BY at LIMIT ?2)";
-    let tombstones = "DELETE FROM entries WHERE number IN (SELECT number FROM entries
+    let tombstones = "DELETE FROM entries WHERE place IN (SELECT place FROM entries
         WHERE removed IS NOT NULL AND removed < ?1 ORDER BY removed LIMIT ?2)";
     let mut more = false;
     for sql in [requests, tombstones] {

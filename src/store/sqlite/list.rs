@@ -12,14 +12,15 @@ use super::read::{int, number, uid};
 pub(super) const SELECT: &str =
     "SELECT e.id, e.state, e.due, e.ord, e.tag0, e.tag1, e.tag2, e.bytes,
     e.feed, e.born, e.removed IS NOT NULL, s.uid
-    FROM entries AS e CROSS JOIN sessions AS s ON s.sid = e.sid";
+    FROM entries AS e CROSS JOIN sessions AS s ON s.sid = e.place >> 32";
 
 /// What follows `SELECT` for what is due.
 pub(super) const DUE: &str = "WHERE e.kind = ?1 AND e.due IS NOT NULL AND e.due <= ?2
     ORDER BY e.due, e.id LIMIT ?3";
 
 /// What follows `SELECT` for a page of changes.
-pub(super) const CHANGES: &str = "WHERE e.kind = ?1 AND e.ord <> '' AND e.feed > ?2
+pub(super) const CHANGES: &str =
+    "WHERE e.kind = ?1 AND e.ord <> '' AND e.state <> '' AND e.feed > ?2
     ORDER BY e.feed, e.id LIMIT ?3";
 
 fn stored(kind: Kind, row: &rusqlite::Row<'_>) -> Sql<Stored> {
@@ -42,24 +43,17 @@ fn select(conn: &Connection, kind: Kind, rest: &str, values: &[&dyn ToSql]) -> S
     statement.query_map(values, |row| stored(kind, row))?.collect()
 }
 
-/// The number of the last group.
-fn feed(conn: &Connection) -> Sql<u64> {
-    conn.prepare_cached("SELECT feed FROM meta")?.query_row([], |row| number(row, 0))
-}
-
 pub(super) fn entry(conn: &Connection, kind: Kind, id: &str) -> Result<Option<Stored>, Trouble> {
     let one = format!("{SELECT} WHERE e.kind = ?1 AND e.id = ?2 AND e.removed IS NULL");
     let mut statement = conn.prepare_cached(&one)?;
     Ok(statement.query_row([kind, id], |row| stored(kind, row)).optional()?)
 }
 
-pub(super) fn list(conn: &Connection, query: &Query) -> Result<(Vec<Stored>, u64), Trouble> {
-    let moment = conn.unchecked_transaction()?;
+pub(super) fn list(conn: &Connection, query: &Query) -> Result<Vec<Stored>, Trouble> {
     let limit = query.limit.min(MAX_ENTRIES) as i64;
     let (rest, mut values) = page(query);
     values.push(&limit);
-    let found = select(&moment, query.kind, &rest, &values)?;
-    Ok((found, feed(&moment)?))
+    Ok(select(conn, query.kind, &rest, &values)?)
 }
 
 /// What follows `SELECT` for a query, with its values but for the last one, the limit.
@@ -114,17 +108,21 @@ pub(super) fn due(
     Ok(select(conn, kind, DUE, params![kind, int(now), limit.min(MAX_ENTRIES) as i64])?)
 }
 
+/// A page of changes; `feed` is the number of a group that was committed before this is called.
 pub(super) fn changes(
     conn: &Connection,
     kind: Kind,
     after: u64,
+    feed: u64,
     limit: usize,
 ) -> Result<Changes, Trouble> {
     let moment = conn.unchecked_transaction()?;
     let limit = limit.clamp(1, MAX_ENTRIES);
     let mut entries = select(&moment, kind, CHANGES, params![kind, int(after), limit as i64 + 1])?;
+    // Groups that were committed since may be in the page, and are whole then.
+    let upto = |entries: &[Stored]| entries.last().map_or(feed, |last| last.feed.max(feed));
     if entries.len() <= limit {
-        return Ok(Changes { entries, upto: feed(&moment)?, more: false });
+        return Ok(Changes { upto: upto(&entries), entries, more: false });
     }
     // There is more. A group's entries share a number: the page ends before the first group that
     // does not fit whole, unless it is the only one.
@@ -135,10 +133,12 @@ pub(super) fn changes(
         let upto = entries[whole - 1].feed;
         return Ok(Changes { entries, upto, more: true });
     }
-    let rest = "WHERE e.kind = ?1 AND e.ord <> '' AND e.feed = ?2 ORDER BY e.id";
+    let rest = "WHERE e.kind = ?1 AND e.ord <> '' AND e.state <> '' AND e.feed = ?2
+        ORDER BY e.id";
     let entries = select(&moment, kind, rest, params![kind, int(next)])?;
-    let later = "SELECT 1 FROM entries WHERE kind = ?1 AND ord <> '' AND feed > ?2";
+    let later = "SELECT 1 FROM entries
+        WHERE kind = ?1 AND ord <> '' AND state <> '' AND feed > ?2";
     let more = moment.prepare_cached(later)?.exists(params![kind, int(next)])?;
-    let upto = if more { next } else { feed(&moment)? };
+    let upto = if more { next } else { upto(&entries) };
     Ok(Changes { entries, upto, more })
 }

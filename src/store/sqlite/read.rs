@@ -28,14 +28,14 @@ pub(super) fn uid(row: &rusqlite::Row<'_>, column: usize) -> Sql<SessionUid> {
     SessionUid::parse(row.get::<_, String>(column)?).map_err(invalid)
 }
 
-/// Where a session's record stands in the table. A position beyond all others stands at the end of
-/// the session's places.
-pub(super) fn place(sid: i64, position: u64) -> i64 {
-    sid * PLACES + int(position).min(PLACES - 1)
+/// Where the row with a number stands that is a session's own: a record by its position, or an
+/// entry. A number beyond all others stands at the end of the session's places.
+pub(super) fn place(sid: i64, number: u64) -> i64 {
+    sid.saturating_mul(PLACES).saturating_add(int(number).min(PLACES - 1))
 }
 
-/// How many places a session has.
-const PLACES: i64 = 1 << 32;
+/// How many places a session has in a table.
+pub(super) const PLACES: i64 = 1 << 32;
 
 fn record(row: &rusqlite::Row<'_>) -> Sql<Row> {
     let (position, sequence) = (number(row, 0)? % PLACES as u64, row.get::<_, i64>(1)?);
@@ -47,16 +47,28 @@ fn limit(limit: usize) -> i64 {
     limit.min(MAX_READ_ROWS) as i64
 }
 
-/// The session's key, and the head of its log.
-fn live(conn: &Connection, uid: &SessionUid) -> Sql<Option<(i64, u64)>> {
-    let sql = "SELECT sid, head FROM sessions WHERE uid = ?1 AND deleted = 0";
+/// The session's key.
+fn live(conn: &Connection, uid: &SessionUid) -> Sql<Option<i64>> {
+    let sql = "SELECT sid FROM sessions WHERE uid = ?1 AND deleted = 0";
     let mut statement = conn.prepare_cached(sql)?;
-    statement.query_row([uid.as_str()], |row| Ok((row.get(0)?, number(row, 1)?))).optional()
+    statement.query_row([uid.as_str()], |row| row.get(0)).optional()
+}
+
+/// Position and sequence of the last record and the last event of a log; 0 if there is none.
+pub(super) fn last(conn: &Connection, sid: i64) -> Sql<(u64, u64)> {
+    let sql = "SELECT place, abs(sequence) FROM records
+        WHERE place > ?1 AND place <= ?2 ORDER BY place DESC LIMIT 1";
+    let mut statement = conn.prepare_cached(sql)?;
+    let last = statement.query_row([place(sid, 0), place(sid, u64::MAX)], |row| {
+        Ok((number(row, 0)? % PLACES as u64, number(row, 1)?))
+    });
+    Ok(last.optional()?.unwrap_or_default())
 }
 
 pub(super) fn open(conn: &Connection, uid: &SessionUid) -> Result<Option<Opened>, Trouble> {
     let moment = conn.unchecked_transaction()?;
-    let Some((sid, head)) = live(&moment, uid)? else { return Ok(None) };
+    let Some(sid) = live(&moment, uid)? else { return Ok(None) };
+    let (head, _) = last(&moment, sid)?;
     let sql = "SELECT position, bytes FROM snapshots WHERE sid = ?1";
     let mut statement = moment.prepare_cached(sql)?;
     let found = statement.query_row([sid], |row| Ok((number(row, 0)?, row.get(1)?)));
@@ -78,7 +90,7 @@ pub(super) fn rows(
 ) -> Result<Vec<Row>, Trouble> {
     let moment = conn.unchecked_transaction()?;
     match live(&moment, uid)? {
-        Some((sid, _)) => records(&moment, sid, after, limit),
+        Some(sid) => records(&moment, sid, after, limit),
         None => Ok(Vec::new()),
     }
 }
@@ -104,10 +116,10 @@ pub(super) fn events(
     most: usize,
 ) -> Result<Vec<Row>, Trouble> {
     let moment = conn.unchecked_transaction()?;
-    let Some((sid, head)) = live(&moment, uid)? else { return Ok(Vec::new()) };
+    let Some(sid) = live(&moment, uid)? else { return Ok(Vec::new()) };
     let (after, sql) = match which {
         Events::After(sequence) => (
-            told(&moment, sid, head, sequence)?,
+            told(&moment, sid, sequence)?,
             "SELECT place, sequence, bytes FROM records
             WHERE place > ?1 AND place <= ?2 AND sequence > 0 ORDER BY place LIMIT ?3",
         ),
@@ -128,7 +140,8 @@ pub(super) fn events(
 }
 
 /// The last position up to which no event has a later sequence.
-fn told(conn: &Connection, sid: i64, head: u64, sequence: u64) -> Result<u64, Trouble> {
+fn told(conn: &Connection, sid: i64, sequence: u64) -> Result<u64, Trouble> {
+    let (head, _) = last(conn, sid)?;
     let sql = "SELECT abs(sequence) FROM records WHERE place = ?1";
     let mut statement = conn.prepare_cached(sql)?;
     // An event's position is never less than its sequence.

@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::error::OpenError;
+use super::read::number;
 
 /// Marks a file as ours: `Cnts`, in SQLite's `application_id`.
 const APPLICATION: i64 = 0x436e_7473;
@@ -131,9 +132,14 @@ INSERT INTO new_records
 DROP TABLE records;
 ALTER TABLE new_records RENAME TO records;
 
--- What has no order stands in no list and no feed, and costs no row in their indexes.
+-- The last record of a log tells its head.
+ALTER TABLE sessions DROP COLUMN head;
+ALTER TABLE sessions DROP COLUMN sequence;
+
+-- `place` is sid * 2^32 + a number of the session's own. What has no order stands in no list and no
+-- feed, and what has no state in no feed: they cost no row in their indexes.
 CREATE TABLE new_entries (
-    number INTEGER PRIMARY KEY,
+    place INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
     id TEXT NOT NULL,
     state TEXT NOT NULL,
@@ -142,21 +148,20 @@ CREATE TABLE new_entries (
     tag0 TEXT NOT NULL,
     tag1 TEXT NOT NULL,
     tag2 TEXT NOT NULL,
-    sid INTEGER NOT NULL,
     feed INTEGER NOT NULL,
     born INTEGER NOT NULL,
     removed INTEGER,
     bytes BLOB NOT NULL
 ) STRICT;
 INSERT INTO new_entries
-    (kind, id, state, due, ord, tag0, tag1, tag2, sid, feed, born, removed, bytes)
-    SELECT kind, id, state, due, iif(kind = 'call', '', ord), tag0, tag1,
-        iif(kind = 'session', '', tag2), sid, feed, born, removed, bytes
-    FROM entries ORDER BY born, kind, id;
+    SELECT sid * 4294967296 + row_number() OVER (PARTITION BY sid ORDER BY born, kind, id),
+        kind, id, state, due, iif(kind = 'call', '', ord), tag0, tag1,
+        iif(kind = 'session', '', tag2), feed, born, removed, bytes
+    FROM entries;
 DROP TABLE entries;
 ALTER TABLE new_entries RENAME TO entries;
 CREATE UNIQUE INDEX entries_id ON entries (kind, id);
-CREATE INDEX entries_feed ON entries (kind, feed, id) WHERE ord <> '';
+CREATE INDEX entries_feed ON entries (kind, feed, id) WHERE ord <> '' AND state <> '';
 CREATE INDEX entries_due ON entries (kind, due, id) WHERE due IS NOT NULL;
 CREATE INDEX entries_order ON entries (kind, ord, id) WHERE removed IS NULL AND ord <> '';
 CREATE INDEX entries_state ON entries (kind, state, ord, id)
@@ -167,8 +172,10 @@ CREATE INDEX entries_tag1 ON entries (kind, tag1, ord, id)
     WHERE removed IS NULL AND ord <> '' AND tag1 <> '';
 CREATE INDEX entries_tag2 ON entries (kind, tag2, ord, id)
     WHERE removed IS NULL AND ord <> '' AND tag2 <> '';
-CREATE INDEX entries_sid ON entries (sid) WHERE removed IS NULL;
 CREATE INDEX entries_removed ON entries (removed) WHERE removed IS NOT NULL;
+
+-- From here on `feed` of `meta` is a number that no group has had while the store is open, and the
+-- last group's when it was closed.
 ",
 ];
 
@@ -225,6 +232,12 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::NoLog { path: path.into() });
     }
     Ok(conn)
+}
+
+/// The number from which on none was given to a group of commits.
+pub(super) fn feed(path: &Path, conn: &Connection) -> Result<u64, OpenError> {
+    conn.query_row("SELECT feed FROM meta", [], |row| number(row, 0))
+        .map_err(|error| refusal(path, error))
 }
 
 /// A connection that only reads. It is opened for writing all the same, as the write-ahead log's

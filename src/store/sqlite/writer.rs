@@ -4,6 +4,7 @@
 //! is written, so a refused one costs its siblings nothing. Only if SQLite cannot do a statement is
 //! the group rolled back and each batch done alone, to find whose fault it was.
 
+use std::path::Path;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::store::failure::Failure;
 use crate::store::{Appended, Batch, Clock, EntryWrite, Error};
 
-use super::apply;
-use super::error::Trouble;
+use super::error::{OpenError, Trouble};
 use super::lock::Lock;
+use super::{apply, schema};
 
 /// Most appends that wait; one more is `Overloaded`.
 pub(super) const QUEUE: usize = 4096;
@@ -28,6 +29,10 @@ const QUEUE_KIB: u32 = 64 << 10;
 /// Most appends in one group.
 pub(super) const GROUP: usize = 512;
 
+/// How many numbers of groups are set aside in the file at once, so that not every group has to
+/// write its own there. After a crash those that are left are passed over.
+const NUMBERS: u64 = 64;
+
 /// The queue's near end.
 pub(super) struct Writer {
     jobs: Option<mpsc::Sender<Job>>,
@@ -35,6 +40,7 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
     failure: Arc<Failure>,
     commits: Arc<AtomicU64>,
+    feed: Arc<AtomicU64>,
 }
 
 enum Job {
@@ -50,21 +56,36 @@ struct Waiting {
 
 impl Writer {
     pub(super) fn start(
+        path: &Path,
         conn: Connection,
         clock: Clock,
         failure: Arc<Failure>,
         lock: Arc<Lock>,
-    ) -> std::io::Result<Self> {
+    ) -> Result<Self, OpenError> {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let commits = Arc::new(AtomicU64::new(0));
-        let (failed, counted) = (Arc::clone(&failure), Arc::clone(&commits));
+        let last = schema::feed(path, &conn)?;
+        let (commits, feed) = (Arc::<AtomicU64>::default(), Arc::new(AtomicU64::new(last)));
+        let thread = Thread {
+            conn,
+            clock,
+            failure: Arc::clone(&failure),
+            commits: Arc::clone(&commits),
+            feed: Arc::clone(&feed),
+            set_aside: last,
+        };
         let work = move || {
             let _lock = lock;
-            Thread { conn, clock, failure: failed, commits: counted }.run(queue);
+            thread.run(queue);
         };
-        let thread = thread::Builder::new().name("store".into()).spawn(work)?;
+        let thread = thread::Builder::new().name("store".into()).spawn(work);
+        let thread = thread.map_err(|source| OpenError::Thread { source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB as usize));
-        Ok(Self { jobs: Some(jobs), room, thread: Some(thread), failure, commits })
+        Ok(Self { jobs: Some(jobs), room, thread: Some(thread), failure, commits, feed })
+    }
+
+    /// The number of the last group: whoever begins to read now sees it and all before.
+    pub(super) fn feed(&self) -> u64 {
+        self.feed.load(Ordering::SeqCst)
     }
 
     pub(super) fn commits(&self) -> u64 {
@@ -123,6 +144,10 @@ struct Thread {
     clock: Clock,
     failure: Arc<Failure>,
     commits: Arc<AtomicU64>,
+    /// The number of the last group.
+    feed: Arc<AtomicU64>,
+    /// The last number that was set aside in the file.
+    set_aside: u64,
 }
 
 /// Where a transaction ended that did not commit.
@@ -161,6 +186,19 @@ impl Thread {
             }
             self.append(&mut group);
         }
+        self.give_back();
+    }
+
+    /// The numbers that were set aside and are not used are given back.
+    fn give_back(&mut self) {
+        let last = self.feed.load(Ordering::SeqCst);
+        if last < self.set_aside
+            && let Err(stop) = self.transact(|conn| Ok((apply::set_aside(conn, last)?, true)))
+        {
+            // They are passed over then.
+            let error = self.error(stop);
+            tracing::debug!(%error, "numbers of groups were not given back");
+        }
     }
 
     /// Writes what waits and answers. Who does not wait any more does not mind.
@@ -172,7 +210,7 @@ impl Thread {
             rooms.push(room);
         }
         let answers = self.group(&batches);
-        drop((batches, rooms));
+        drop(rooms);
         for (reply, answer) in replies.into_iter().zip(answers) {
             let _ = reply.send(answer);
         }
@@ -180,19 +218,25 @@ impl Thread {
 
     fn group(&mut self, batches: &[Batch]) -> Vec<Result<Appended, Error>> {
         let now = self.clock.now();
+        let feed = self.feed.load(Ordering::SeqCst) + 1;
+        let set_aside = if feed > self.set_aside { feed + NUMBERS - 1 } else { self.set_aside };
+        let more = set_aside > self.set_aside;
         let done = self.transact(|conn| {
-            let feed = apply::next_feed(conn)?;
             let answers: Result<Vec<_>, Trouble> =
                 batches.iter().map(|batch| apply::append(conn, batch, feed, now)).collect();
             let answers = answers?;
             let wrote = answers.iter().any(|answer| matches!(answer, Appended::Done { .. }));
-            if wrote {
-                apply::set_feed(conn, feed)?;
+            if wrote && more {
+                apply::set_aside(conn, set_aside)?;
             }
             Ok((answers, wrote))
         });
         match done {
             Ok((answers, wrote)) => {
+                if wrote {
+                    self.set_aside = set_aside;
+                    self.feed.store(feed, Ordering::SeqCst);
+                }
                 self.commits.fetch_add(u64::from(wrote), Ordering::SeqCst);
                 answers.into_iter().map(Ok).collect()
             }

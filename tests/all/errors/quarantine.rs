@@ -8,7 +8,7 @@ use super::*;
 
 /// The session of this id in the file.
 fn sid(file: &Connection, session: &str) -> i64 {
-    let sql = "SELECT sid FROM entries WHERE kind = 'session' AND id LIKE '%' || ?1";
+    let sql = "SELECT place >> 32 FROM entries WHERE kind = 'session' AND id LIKE '%' || ?1";
     file.query_row(sql, [session], |row| row.get(0)).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn spoil(path: &Path, session: &str, position: i64, change: impl Fn(&str) -> Str
     let sql = "UPDATE records SET bytes = ?2 WHERE place = ?1";
     assert_eq!(file.execute(sql, params![place, bytes]).unwrap(), 1);
     // As if it had been driven when its server died: the next one tries to take it over.
-    let sql = "UPDATE entries SET state = 'RUNNING' WHERE kind = 'invocation' AND sid = ?1";
+    let sql = "UPDATE entries SET state = 'RUNNING' WHERE kind = 'invocation' AND place >> 32 = ?1";
     assert_eq!(file.execute(sql, [sid]).unwrap(), 1);
 }
 
@@ -131,8 +131,8 @@ async fn an_entry_that_cannot_be_read_hides_no_other() {
     }
     server.stop().await;
     let file = Connection::open(&path).unwrap();
-    let sql = "UPDATE entries SET bytes = x'7b' WHERE kind IN ('call', 'invocation') AND sid = \
-               (SELECT sid FROM entries WHERE kind = 'session' AND id LIKE '%bad')";
+    let sql = "UPDATE entries SET bytes = x'7b' WHERE kind IN ('call', 'invocation') AND place >> 32 = \
+               (SELECT place >> 32 FROM entries WHERE kind = 'session' AND id LIKE '%bad')";
     assert_eq!(file.execute(sql, []).unwrap(), 2);
     drop(file);
     let server = Server::stored(desk().0.sqlite(&path)).await;
