@@ -41,7 +41,7 @@ pub(super) fn compare(recorded: &[Event], played: &Played) -> Vec<Difference> {
     let refused: BTreeMap<usize, &Value> =
         played.refused.iter().map(|(at, why)| (*at, why)).collect();
     let mut all = Vec::new();
-    for pair in aligned(&expected, &got) {
+    for pair in aligned(&expected, &got, &refused) {
         match pair {
             (Some(a), Some(b)) => {
                 let mut found = Found { at: a, author: &recorded[a].author, all: &mut all };
@@ -159,16 +159,17 @@ fn kind(event: &Value) -> Vec<&str> {
 
 type Pair = (Option<usize>, Option<usize>);
 
-/// Lines the events up, so that one that is missing does not make all that follow differ.
-fn aligned(a: &[Value], b: &[Value]) -> Vec<Pair> {
-    if a.len() == b.len() || a.len().saturating_mul(b.len()) > MAX_PAIRS {
+/// Lines the events up, so that one that is missing does not make all that follow differ. A turn
+/// that was refused has no like.
+fn aligned(a: &[Value], b: &[Value], refused: &BTreeMap<usize, &Value>) -> Vec<Pair> {
+    let (kinds_a, kinds_b): (Vec<_>, Vec<_>) =
+        (a.iter().map(kind).collect(), b.iter().map(kind).collect());
+    if kinds_a == kinds_b || a.len().saturating_mul(b.len()) > MAX_PAIRS {
         let some = |at: usize, len: usize| (at < len).then_some(at);
         return (0..a.len().max(b.len())).map(|i| (some(i, a.len()), some(i, b.len()))).collect();
     }
-    let (kinds_a, kinds_b): (Vec<_>, Vec<_>) =
-        (a.iter().map(kind).collect(), b.iter().map(kind).collect());
     // The value of pairing two events: more for equal ones, so that a repeated kind finds its own.
-    let worth = |i: usize, j: usize| match kinds_a[i] == kinds_b[j] {
+    let worth = |i: usize, j: usize| match kinds_a[i] == kinds_b[j] && !refused.contains_key(&i) {
         true if same(&a[i], &b[j]) => 3,
         true => 2,
         false => 0,

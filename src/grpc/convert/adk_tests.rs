@@ -152,3 +152,98 @@ proptest! {
         prop_assert_eq!(&read.events[0], &event, "{}", text);
     }
 }
+
+/// Keys that mean something, and some that do not.
+const KEYS: [&str; 40] = [
+    "id",
+    "invocationId",
+    "author",
+    "timestamp",
+    "content",
+    "role",
+    "parts",
+    "text",
+    "thought",
+    "thought_signature",
+    "functionCall",
+    "function_response",
+    "name",
+    "args",
+    "response",
+    "willContinue",
+    "inlineData",
+    "mimeType",
+    "data",
+    "file_data",
+    "fileUri",
+    "executableCode",
+    "code",
+    "longRunningToolIds",
+    "actions",
+    "stateDelta",
+    "artifact_delta",
+    "skipSummarization",
+    "transferToAgent",
+    "node_info",
+    "path",
+    "branch",
+    "output",
+    "partial",
+    "usageMetadata",
+    "promptTokenCount",
+    "customMetadata",
+    "errorCode",
+    "turn_complete",
+    "unknown",
+];
+
+/// JSON that could nearly be an event.
+fn nearly() -> impl Strategy<Value = Value> {
+    let words = prop_oneof![Just("user"), Just("model"), Just("pay"), Just("AQI="), Just("")];
+    let leaf = prop_oneof![
+        3 => words.prop_map(Value::from),
+        2 => json(),
+        1 => any::<f64>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 64, 6, |inner| {
+        let fields = prop::collection::vec((prop::sample::select(&KEYS[..]), inner.clone()), 0..6);
+        prop_oneof![
+            4 => fields.prop_map(|fields| {
+                Value::Object(fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
+            }),
+            1 => prop::collection::vec(inner, 0..3).prop_map(Value::Array),
+        ]
+    })
+}
+
+fn read(value: &Value) -> Option<Vec<Event>> {
+    let mut next = 0;
+    let mut mint = || {
+        next += 1;
+        format!("made-{next}")
+    };
+    let defaults = Defaults { now: 0, author: "x", mint: &mut mint };
+    adk::read(value, "events", defaults).ok().map(|told| told.events)
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_taken_can_be_stored_and_shown(events in prop::collection::vec(nearly(), 1..4)) {
+        let Some(events) = read(&Value::Array(events)) else { return Ok(()) };
+        for event in &events {
+            let stored = serde_json::to_vec(event).unwrap();
+            prop_assert_eq!(&serde_json::from_slice::<Event>(&stored).unwrap(), event);
+        }
+        // What is shown is what comes of reading it, however often.
+        let shown: Vec<Value> = events
+            .iter()
+            .map(|e| serde_json::from_str(&to_json(&event_to_pb(e)).unwrap()).unwrap())
+            .collect();
+        let again = read(&Value::Array(shown.clone())).unwrap();
+        let told: Vec<Value> = again
+            .iter()
+            .map(|e| serde_json::from_str(&to_json(&event_to_pb(e)).unwrap()).unwrap())
+            .collect();
+        prop_assert_eq!(told, shown);
+    }
+}

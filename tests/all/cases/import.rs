@@ -242,7 +242,11 @@ async fn an_import_is_made_once_and_whole() {
     stage.client.sessions.delete_session(key).await.unwrap();
     let gone = imported(&mut stage, request).await.unwrap_err();
     assert_eq!(reason(&gone).1, "SESSION_NOT_FOUND");
-    imported(&mut stage, import("s1", history())).await.unwrap();
+    // The client marks its imports by itself.
+    let client = countersign::client::Client::new(&stage.server.address.to_string()).unwrap();
+    assert_eq!(client.import(import("s1", history())).await.unwrap().last_sequence, 6);
+    let refused = client.import(import("s1", history())).await.unwrap_err();
+    assert_eq!(reason(&refused).1, "SESSION_EXISTS");
 }
 
 #[tokio::test]

@@ -123,6 +123,18 @@ async fn events_that_one_side_lacks_are_told_and_the_rest_is_compared() {
     assert!(shown.starts_with("x.json: 1 difference in 9 events\n"), "{shown}");
     assert!(shown.contains("(reimbursement_agent): missing @@\n-{"), "{shown}");
 
+    // One is missing and one too many: those two are told, and no others.
+    let both = changed(
+        |events| {
+            let told = events.remove(2);
+            events.push(told);
+        },
+        &[],
+    );
+    let output = both.await;
+    let shown = out(&output);
+    assert!(shown.starts_with("x.json: 2 differences in 8 events\n"), "{shown}");
+
     // The model is asked once more than there are replies.
     let short = changed(|events| events.truncate(3), &[]).await;
     assert!(out(&short).contains(r#""errorCode":"SCRIPT_ENDED""#), "{}", out(&short));
