@@ -3,7 +3,8 @@
 //!
 //! Keys are taken as `camelCase` and as `snake_case`, unknown ones are ignored, and null is the
 //! same as nothing, as ADK's own parser has it. Numbers keep their digits. All faults are told
-//! together, each with its path. What is read is history: facts about calls are taken from nobody.
+//! together, each with its path. What is read is history: facts about calls are taken from nobody,
+//! but for the digits that our own events have beside their doubles.
 //!
 //! The way back is the proto3 JSON of an event, which ADK's parser reads.
 
@@ -11,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::content::{Actions, CallFacts, Content, Event, Imported, Object, Usage};
+use super::content::{Actions, CallFacts, Content, Data, Event, Imported, Object, Usage};
 use super::draft::Mint;
 use super::id::{CallId, EventId, InvocationId, MAX_ID_BYTES};
-use super::json::MAX_DEPTH;
+use super::json::{self, MAX_ARGS_DEPTH, MAX_DEPTH};
 use super::refusal::Violation;
 use super::state::{is_own_key, put};
 
@@ -162,6 +163,29 @@ fn parse<T>(
     parse(text).map_err(|wrong| reader.fault(path, wrong.to_string())).ok()
 }
 
+/// Events that a server like this one showed have exact JSON beside what doubles do not hold. It is
+/// taken where nothing but digits was lost: it is no way to say something else.
+fn exact(content: &mut Content, facts: &Value) {
+    for part in &mut content.parts {
+        let (id, seen, depth) = match &mut part.data {
+            Some(Data::FunctionCall(call)) => (&call.id, Some(&mut call.args), MAX_ARGS_DEPTH),
+            Some(Data::FunctionResponse(answer)) => {
+                (&answer.id, answer.response.as_mut(), MAX_DEPTH)
+            }
+            _ => continue,
+        };
+        let facts = facts.get(id.as_str()).and_then(Value::as_object);
+        let (Some(seen), Some(facts)) = (seen, facts) else { continue };
+        let facts = Fields::new(facts, String::new());
+        let text = facts.get("exactJson").and_then(|(text, _)| text.as_str());
+        if let Some(Ok(Value::Object(exact))) = text.map(|text| json::parse(text, depth))
+            && json::objects_look_alike(&exact, seen)
+        {
+            *seen = exact;
+        }
+    }
+}
+
 /// A history while it is read.
 struct History<'a> {
     reader: Reader,
@@ -189,8 +213,11 @@ impl History<'_> {
         let time = self.time(&fields);
         let author = self.author(&fields);
         let inner = self.reader.fields(&fields, "content");
-        let content = inner
+        let mut content = inner
             .and_then(|inner| content::content(&mut self.reader, &mut self.calls, &inner, &author));
+        if let (Some(content), Some((facts, _))) = (&mut content, fields.get("calls")) {
+            exact(content, facts);
+        }
         let long_running_tool_ids = self.long_running(&fields, content.as_ref());
         let reader = &mut self.reader;
         let usage = reader.fields(&fields, "usageMetadata").map(|usage| Usage {

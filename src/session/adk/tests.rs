@@ -201,3 +201,30 @@ fn all_that_is_wrong_is_told_with_its_path() {
         assert_eq!(wrong(text)[0].0, "events");
     }
 }
+
+#[test]
+fn digits_beside_doubles_are_taken_and_nothing_else() {
+    let args = |exact: &str| {
+        let text = format!(
+            r#"[{{"content": {{"parts": [{{"functionCall": {{"id": "a", "name": "pay", "args":
+                {{"n": 9007199254740992, "x": [1.5], "big": 1.7976931348623157e308}}}}}}]}},
+                "calls": {{"a": {{"kind": "LONG_RUNNING", "exactJson": {}}}}}}}]"#,
+            json!(exact)
+        );
+        let event = &events(&text)[0];
+        assert!(event.calls.is_empty(), "facts are nobody's to give");
+        serde_json::to_string(&event.function_calls().next().unwrap().args).unwrap()
+    };
+    let exact = r#"{"big":1e+309,"n":9007199254740993,"x":[1.50]}"#;
+    assert_eq!(args(exact), exact);
+    let seen = args("");
+    for other in [
+        r#"{"big":1e+309,"n":9007199254740999,"x":[1.5]}"#,
+        r#"{"big":1e+309,"n":9007199254740993,"x":[1.5],"y":1}"#,
+        r#"{"n":9007199254740993,"x":[1.5]}"#,
+        r#"[]"#,
+        r#"{"n":"#,
+    ] {
+        assert_eq!(args(other), seen, "{other}");
+    }
+}
