@@ -2,16 +2,17 @@
 //!
 //! [`Client`] is the generated clients on one lazy connection, and what every caller needs beside
 //! them: streams that go on by themselves where they broke off ([`Client::run`],
-//! [`Client::follow`], [`Client::invocations`]), answers that are repeated safely
-//! ([`Client::submit`]), and [`refusal`], which reads why something was refused. [`message`],
-//! [`answer`] and [`answers`] are short words for what is sent most. It knows nothing of terminals.
+//! [`Client::follow`], [`Client::invocations`]), answers and imports that are repeated safely
+//! ([`Client::submit`], [`Client::import`]), and [`refusal`], which reads why something was
+//! refused. [`message`], [`answer`] and [`answers`] are short words for what is sent most. It knows
+//! nothing of terminals.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, ConnectError, Status};
+use tonic::{Code, ConnectError, Response, Status};
 use tonic_types::StatusExt;
 use uuid::Uuid;
 
@@ -168,10 +169,31 @@ impl Client {
         mut request: v1::SubmitFunctionResponseRequest,
     ) -> Result<v1::SubmitFunctionResponseResponse, Status> {
         fill_request_id(&mut request.request_id);
+        let call = async || {
+            self.agents().submit_function_response(request.clone()).await.map(Response::into_inner)
+        };
+        self.repeated(call).await
+    }
+
+    /// ImportSession, repeated while nobody knows what became of it. Without a `request_id` it gets
+    /// one, so that a repeat is recognised.
+    pub async fn import(
+        &self,
+        mut request: v1::ImportSessionRequest,
+    ) -> Result<v1::Session, Status> {
+        fill_request_id(&mut request.request_id);
+        let call = async || {
+            self.sessions().import_session(request.clone()).await.map(Response::into_inner)
+        };
+        self.repeated(call).await
+    }
+
+    /// Calls until it is known what came of it, as long as patience lasts.
+    async fn repeated<T>(&self, call: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
         let mut failures = 0;
         loop {
-            match self.agents().submit_function_response(request.clone()).await {
-                Ok(reply) => return Ok(reply.into_inner()),
+            match call().await {
+                Ok(reply) => return Ok(reply),
                 Err(status) if failures == 0 && is_unreachable(&status) => return Err(status),
                 Err(status) => {
                     failures += 1;

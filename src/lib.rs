@@ -52,7 +52,8 @@
 //! | [`limits`], [`config`] | every bound with its name; the settings of a server |
 //! | [`app`] | puts a server together; for those who embed one, the place to begin |
 //! | [`client`] | the client that goes on where a connection broke off |
-//! | [`cli`] | the commands, over the client only |
+//! | [`replay`] | event scripts of ADK, played again and compared |
+//! | [`cli`] | the commands, over the client only; `replay` and `bench` need no server |
 //! | [`mod@bench`] | `countersign bench`: a server of its own under load, and the figures |
 //!
 //! Imports point one way: `cli → client`, and `app → grpc → runner → {store, model, tool} → agent →
@@ -79,3 +80,4 @@ pub mod limits;
 pub mod bench;
 pub mod cli;
 pub mod client;
+pub mod replay;

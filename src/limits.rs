@@ -108,6 +108,8 @@ limits! {
     request_bytes: usize, Bytes = 4 * MIB, 64 * KIB, 8 * MIB;
     /// Largest event, as stored.
     event_bytes: usize, Bytes = MIB, 64 * KIB, 3 * MIB;
+    /// Most events of a history that is imported.
+    import_events: usize, Count = 10_000, 1, 100_000;
     /// Largest page of a list; it holds one entry at least, however large.
     page_bytes: usize, Bytes = MIB, 16 * KIB, 3 * MIB;
     /// Most entries of a page.

@@ -28,6 +28,7 @@ async fn main() -> ExitCode {
         Command::Client(command) => {
             cli::run(server.as_deref().unwrap_or(DEFAULT_ADDRESS), command).await
         }
+        Command::Replay(args) => cli::replay::replay(args).await,
         Command::Schema => schema(),
     }
 }

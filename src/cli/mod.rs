@@ -1,4 +1,5 @@
-//! The command line: one file a command, over [`crate::client`] only.
+//! The command line: one file a command, over [`crate::client`] only, but for those that need no
+//! server.
 //!
 //! What is meant for people goes through `text::clean`, since contents come from models, tools and
 //! other users: none of them may move the cursor, colour the screen or forge a line. With `--json`
@@ -18,6 +19,7 @@ pub mod demo;
 mod events;
 mod follow;
 mod invocations;
+pub mod replay;
 mod run;
 mod sessions;
 mod story;
@@ -115,6 +117,14 @@ pub enum Command {
     /// Starts a server of its own in a temporary directory, unless --server names one (then only
     /// cycles are measured). With all figures it takes minutes; --only chooses.
     Bench(crate::bench::Args),
+
+    /// Play event scripts of ADK against the real runtime, and compare
+    ///
+    /// What the user and the model said goes in as it was recorded; calls are checked, tools run
+    /// and runs pause as on a server, in memory. Exit code 1 tells that something differs, 2 that a
+    /// script cannot be read.
+    #[command(arg = no_server())]
+    Replay(replay::Args),
 
     /// Print the JSON schema of agent files, for editors
     Schema,

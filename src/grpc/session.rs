@@ -5,7 +5,7 @@ use tonic::{Request, Response, Status};
 
 use super::convert::event::event_to_pb;
 use super::convert::resource::session_to_pb;
-use super::convert::{Faults, request};
+use super::convert::{Faults, import, request};
 use super::status::status;
 use super::{Peer, caller, check_size, page, stream};
 use crate::proto::v1::{self as pb, session_service_server::SessionService};
@@ -101,6 +101,20 @@ impl SessionService for Sessions {
         let body = message.encode_to_vec();
         let (key, delta, mark) = request::update_state(message).map_err(status)?;
         let view = self.runner.update_state(caller(&peer, mark, &body), key, delta).await;
+        Ok(Response::new(session_to_pb(&view.map_err(status)?)))
+    }
+
+    async fn import_session(
+        &self,
+        request: Request<pb::ImportSessionRequest>,
+    ) -> Result<Response<pb::Session>, Status> {
+        let peer = Peer::of(&request);
+        let limits = self.runner.limits();
+        let message = check_size(request.into_inner(), limits)?;
+        let body = message.encode_to_vec();
+        let (new, history, mark) =
+            import::import_session(message, limits, self.runner.now()).map_err(status)?;
+        let view = self.runner.import_session(caller(&peer, mark, &body), new, history).await;
         Ok(Response::new(session_to_pb(&view.map_err(status)?)))
     }
 

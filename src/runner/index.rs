@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::session::call::{Call, End, Phase};
 use crate::session::content::Usage;
 use crate::session::id::{AppName, CallId, InvocationId, SessionKey, UserId};
-use crate::session::record::{Ending, Record};
+use crate::session::record::{Body, Ending, Record};
 use crate::session::refusal::Refusal;
 use crate::session::state::{Invocation, Touched};
 use crate::store::{self, Entry, EntryWrite, Kind, SharedWrite};
@@ -208,7 +208,9 @@ pub fn shared<'a>(
     key: &SessionKey,
     records: impl IntoIterator<Item = &'a Record>,
 ) -> Vec<SharedWrite> {
-    let events = records.into_iter().filter_map(|record| record.body.event());
+    // What was imported is history: it changes nothing that others see.
+    let records = records.into_iter().filter(|r| !matches!(r.body, Body::Imported { .. }));
+    let events = records.filter_map(|record| record.body.event());
     events.flat_map(|event| shared_delta(key, &event.actions.state_delta)).collect()
 }
 

@@ -183,6 +183,7 @@ impl Inner {
                 error_message: String::new(),
                 custom_metadata: open.map(|o| o.config.custom_metadata.clone()).unwrap_or_default(),
                 calls: Default::default(),
+                imported: None,
             },
         };
         let asked = async { role.model.reply(request, &mut pieces).await };

@@ -9,7 +9,8 @@
 //!   what the model had not been told stands behind its words. All else stands where it is stored.
 //! * **Sight.** The frame of a root agent sees what users wrote and the frames of that agent in all
 //!   invocations; any other frame sees itself only. Events that say nothing, or only thoughts, and
-//!   responses without a call before them are dropped. An id that was used twice means the newest
+//!   responses without a call before them are dropped, and so are ADK's own questions to people for
+//!   a confirmation or a credential, with their answers. An id that was used twice means the newest
 //!   call before the response (ADK).
 //! * **Pairs.** Behind a content with calls stands one content with the last response of each, in
 //!   the order in which first responses arrived: a later one takes its predecessor's place. A call
@@ -139,7 +140,7 @@ fn lines<'a>(history: &'a [Told], to: Frame<'_>) -> Vec<Line<'a>> {
         let Some(content) = &told.event.content else { continue };
         let at = lines.len();
         let (mut parts, mut answered) = (Vec::new(), None);
-        for part in &content.parts {
+        for part in content.parts.iter().filter(|part| !asks_people(part)) {
             let Some(response) = part.response() else {
                 parts.push(part);
                 continue;
@@ -293,6 +294,17 @@ fn made_up(call: &FunctionCall) -> Part {
     let (id, name) = (call.id.clone(), call.name.clone());
     let response = FunctionResponse { id, name, response: Some(response), will_continue: None };
     Part::new(Data::FunctionResponse(response))
+}
+
+/// Whether a part belongs to a question that ADK asks people in a model's name, not to the model's
+/// own words.
+fn asks_people(part: &Part) -> bool {
+    let name = match (part.call(), part.response()) {
+        (Some(call), _) => &call.name,
+        (_, Some(response)) => &response.name,
+        _ => return false,
+    };
+    matches!(name.as_str(), "adk_request_confirmation" | "adk_request_credential")
 }
 
 /// Whether the parts tell a model nothing: there are none, or only thoughts and empty texts.

@@ -9,12 +9,14 @@ use super::invocations::Listed;
 use super::run::{gone, no_agent};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
 use super::{Inner, Runner, index, mint, quarantine, refuse_store};
+use crate::session::adk::Transcript;
 use crate::session::content::{Event, Object};
 use crate::session::decide::{check_keys, own_keys};
 use crate::session::draft::Draft;
 use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, SessionUid, UserId};
 use crate::session::record::{Body, Ending};
 use crate::session::refusal::{Reason, Refusal};
+use crate::session::state::put;
 use crate::session::{Session, codec};
 use crate::store::{Events, MAX_READ_ROWS, Query};
 
@@ -53,10 +55,30 @@ impl Runner {
         caller: Caller,
         new: NewSession,
     ) -> Result<SessionView, Refusal> {
+        self.make_session(caller, "CreateSession", new, None).await
+    }
+
+    /// Makes a session of a history that was made elsewhere, whole or not at all. Its own state is
+    /// what the history left, with the changes of `new` on top.
+    pub async fn import_session(
+        &self,
+        caller: Caller,
+        new: NewSession,
+        history: Transcript,
+    ) -> Result<SessionView, Refusal> {
+        self.make_session(caller, "ImportSession", new, Some(history)).await
+    }
+
+    async fn make_session(
+        &self,
+        caller: Caller,
+        method: &'static str,
+        new: NewSession,
+        history: Option<Transcript>,
+    ) -> Result<SessionView, Refusal> {
         self.inner.check_open()?;
         let inner = self.inner.clone();
         self.detached(async move {
-            let method = "CreateSession";
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
                 return inner.kept_view(&kept).await;
             }
@@ -68,12 +90,24 @@ impl Runner {
             let id = new.id.unwrap_or_else(made);
             let key = SessionKey { app: new.app, user: new.user, id };
             let uid = SessionUid::parse(mint()).expect("a UUID is an id");
-            let state = own_keys(&new.state);
+            let own = own_keys(&new.state);
+            let state = match &history {
+                None => own,
+                Some(history) => {
+                    let mut state = history.own_state();
+                    own.iter().for_each(|(key, value)| put(&mut state, key, value));
+                    state
+                }
+            };
             let created = Body::Created { uid, key: key.clone(), state };
             let (now, by) = (inner.store.now(), caller.principal.clone());
             let mut mint = mint;
             let draft = Draft::begin(created, now, by, &mut mint);
-            let draft = draft.expect("the record begins a session");
+            let mut draft = draft.expect("the record begins a session");
+            for event in history.into_iter().flat_map(|history| history.events) {
+                draft.import(event);
+            }
+            inner.check_events(&draft)?;
             let mut plan = Plan::new(None, draft);
             plan.entries.push(index::session_entry(&plan.session));
             plan.shared = index::shared_delta(&key, &new.state);
@@ -233,6 +267,24 @@ impl Runner {
 }
 
 impl Inner {
+    /// Refuses a history with an event that is too large, and says which.
+    fn check_events(&self, draft: &Draft<'_>) -> Result<(), Refusal> {
+        let most = self.limits.event_bytes;
+        for record in &draft.records {
+            let Some(event) = record.body.event() else { continue };
+            let bytes = codec::encode_record(record).len();
+            if bytes > most {
+                let text = format!("an event may have {most} bytes at most");
+                return Err(Refusal::new(Reason::LimitExceeded, text)
+                    .with("limit", "event_bytes")
+                    .with("value", most)
+                    .with("actual", bytes)
+                    .with("sequence", event.sequence));
+            }
+        }
+        Ok(())
+    }
+
     /// The session that a request made or changed before, as it is now. One that was deleted since
     /// is gone, whoever has its names now.
     async fn kept_view(&self, kept: &Kept) -> Result<SessionView, Refusal> {

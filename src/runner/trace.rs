@@ -68,6 +68,7 @@ fn one(SessionKey { app, user: _, id }: &SessionKey, record: &Record) {
         | Body::Replied { .. }
         | Body::Returned { .. }
         | Body::Responded { .. }
-        | Body::StateChanged { .. } => {}
+        | Body::StateChanged { .. }
+        | Body::Imported { .. } => {}
     }
 }

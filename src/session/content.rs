@@ -222,6 +222,40 @@ pub struct Event {
     /// Facts about calls by id that stand in no part of the content.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<CallId, CallFacts>,
+    /// What an imported event says beside all this; none on what was made here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Box<Imported>>,
+}
+
+/// What events of ADK say and events made here do not. It is kept of imported ones, to be shown
+/// again, and has no effect.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Imported {
+    /// Which node of an agent tree made it (`node_info.path`). It is no frame of this server.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_path: String,
+    /// The branch of parallel agents.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub branch: String,
+    /// The scope of a sub-agent with a task of its own.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub isolation_scope: String,
+    /// The output of a workflow node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The agent that control was handed to.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub transfer_to_agent: String,
+    /// Artifacts that were saved: version by name of file.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub artifact_delta: BTreeMap<String, i32>,
+    /// The model's turn was over.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub turn_complete: bool,
+    /// Somebody interrupted the model.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
 }
 
 /// Facts about one call that an event tells beside its content.

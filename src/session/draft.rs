@@ -93,7 +93,14 @@ impl<'a> Draft<'a> {
             error_message: String::new(),
             custom_metadata,
             calls: BTreeMap::new(),
+            imported: None,
         }
+    }
+
+    /// Adds an event of another server's history. It gets the next sequence, and changes nothing.
+    pub fn import(&mut self, mut event: Event) {
+        event.sequence = self.session.last_sequence + 1;
+        self.push(Body::Imported { event });
     }
 
     /// The session's next event, by the agent of a frame, with these parts.

@@ -140,6 +140,29 @@ fn is_lossy(value: &Value) -> bool {
     }
 }
 
+/// Whether two values are the same where doubles are all that is seen of numbers: an object is so
+/// its own image in a `Struct`.
+pub fn looks_like(exact: &Value, seen: &Value) -> bool {
+    match (exact, seen) {
+        // What is too large for a double is seen as the largest one.
+        (Value::Number(a), Value::Number(b)) => {
+            let double = |number: &Number| number.as_str().parse::<f64>().ok();
+            double(a).map(|a| a.clamp(f64::MIN, f64::MAX)) == double(b)
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| looks_like(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => objects_look_alike(a, b),
+        _ => exact == seen,
+    }
+}
+
+/// The same of two objects.
+pub fn objects_look_alike(exact: &Object, seen: &Object) -> bool {
+    let like = |(key, a)| seen.get(key).is_some_and(|b| looks_like(a, b));
+    exact.len() == seen.len() && exact.iter().all(like)
+}
+
 fn sha256(text: &str) -> String {
     let mut digest = String::with_capacity(7 + 64);
     digest.push_str("sha256:");

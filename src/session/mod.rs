@@ -3,6 +3,7 @@
 //!
 //! It must not know stores, models, tools, the wire, or who runs it.
 
+pub mod adk;
 pub mod call;
 pub mod codec;
 pub mod content;

@@ -164,6 +164,12 @@ pub enum Body {
         /// Carries the change, without content.
         event: Event,
     },
+    /// Fact: one event of a history that was made elsewhere; behind `Created` in its batch. It is
+    /// history: it makes no call, and changes no state.
+    Imported {
+        /// The event.
+        event: Event,
+    },
 }
 
 /// What a body gave.
@@ -238,7 +244,8 @@ impl Body {
             | Self::Lost { event, .. }
             | Self::Answered { event, queued: false, .. }
             | Self::Placed { event, .. }
-            | Self::StateChanged { event } => Some(event),
+            | Self::StateChanged { event }
+            | Self::Imported { event } => Some(event),
             Self::Created { .. }
             | Self::Claimed { .. }
             | Self::Released

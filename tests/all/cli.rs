@@ -13,6 +13,7 @@ mod again;
 mod cut;
 mod demo;
 mod fake;
+mod replay;
 
 /// An event from its JSON.
 fn event(json: &str) -> v1::Event {

@@ -358,6 +358,7 @@ async fn a_draining_server_takes_nothing_new() {
         ),
         ("CancelInvocation", json!({"invocation_id": held.invocation_id})),
         ("CreateSession", json!({"app_name": APP, "user_id": USER})),
+        ("ImportSession", json!({"app_name": APP, "user_id": USER, "events": [{}]})),
         ("UpdateSessionState", with(json!({"state_delta": {"a": 1}}))),
         ("DeleteSession", key.clone()),
         ("WatchSession", key.clone()),

@@ -71,6 +71,7 @@ fn event(parts: Vec<Part>) -> Event {
         error_message: "words".to_owned(),
         custom_metadata: object(json!({"trace": "x"})),
         calls: BTreeMap::from([(call_id("ask"), facts)]),
+        imported: None,
     }
 }
 
@@ -87,8 +88,24 @@ fn bare() -> Event {
         error_message: String::new(),
         custom_metadata: Object::new(),
         calls: BTreeMap::new(),
+        imported: None,
         ..event(vec![])
     }
+}
+
+/// An event of another server, with all that it can say.
+fn imported() -> Event {
+    let imported = Imported {
+        node_path: "root@1/helper@2".to_owned(),
+        branch: "root.helper".to_owned(),
+        isolation_scope: "fc-1".to_owned(),
+        output: Some(json!({"n": 1})),
+        transfer_to_agent: "helper".to_owned(),
+        artifact_delta: BTreeMap::from([("a.txt".to_owned(), 2)]),
+        turn_complete: true,
+        interrupted: true,
+    };
+    Event { frame: None, imported: Some(Box::new(imported)), ..event(parts()) }
 }
 
 /// Every kind of part.
@@ -233,17 +250,20 @@ fn bodies() -> Vec<Body> {
         ended(Ending::Cancelled),
         ended(Ending::Failed { code, message }),
         Body::StateChanged { event: bare() },
+        Body::Imported { event: imported() },
+        Body::Imported { event: bare() },
     ]
 }
 
 /// The kinds that there are, as they are stored. A new one has to be added here and in `bodies`:
 /// `core::kind` does not compile without it.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 17] = [
     "answered",
     "cancel_requested",
     "claimed",
     "created",
     "ended",
+    "imported",
     "invoked",
     "lost",
     "opened",

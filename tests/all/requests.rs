@@ -13,6 +13,7 @@ use crate::support::{Server, USER, answer, fields, json as plain, reason, say, s
 use crate::wire::{Content, Contract, encode};
 
 mod accepted;
+mod histories;
 mod large;
 mod nested;
 mod submissions;
@@ -98,6 +99,8 @@ fn valid(method: &str) -> Value {
         "GetInvocation" | "CancelInvocation" => json!({"invocation_id": "$invocation"}),
         "GetAgent" => json!({"name": APP}),
         "CreateSession" => json!({"app_name": APP, "user_id": USER}),
+        "ImportSession" => json!({"app_name": APP, "user_id": USER, "events": [
+            {"author": "user", "content": {"parts": [{"text": "hello"}]}}]}),
         "GetSession" | "DeleteSession" | "ListEvents" | "WatchSession" => key,
         "UpdateSessionState" => with(json!({"state_delta": {"a": 1}})),
         "ListInvocations" | "WatchInvocations" | "ListAgents" | "ListSessions" => json!({}),

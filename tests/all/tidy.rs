@@ -120,7 +120,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("runner", &["agent", "limits", "model", "session", "store", "tool"]),
     ("grpc", &["agent", "limits", "proto", "runner", "session", "store"]),
     ("client", &["proto"]),
-    ("cli", &["agent", "bench", "client", "config", "proto"]),
+    ("cli", &["agent", "bench", "client", "config", "proto", "replay"]),
     ("config", &["agent", "limits"]),
     (
         "app",
@@ -131,6 +131,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ),
     // It measures every room, and stands on all of them.
     ("bench", &["agent", "app", "client", "config", "proto", "session", "store"]),
+    ("replay", &["agent", "app", "model", "runner", "session", "store"]),
     ("main", &["app", "agent", "bench", "cli", "client", "config"]),
     ("lib", &[]),
 ];

@@ -219,6 +219,7 @@ pub fn encode(method: &str, request: &Value) -> Vec<u8> {
         ListSessions: ListSessionsRequest,
         DeleteSession: DeleteSessionRequest,
         UpdateSessionState: UpdateSessionStateRequest,
+        ImportSession: ImportSessionRequest,
         ListEvents: ListEventsRequest,
         WatchSession: WatchSessionRequest,
     }

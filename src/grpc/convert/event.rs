@@ -3,12 +3,24 @@
 use std::collections::BTreeMap;
 
 use super::content::content_to_pb;
-use super::json::object_to_pb;
+use super::json::{object_to_pb, value_to_pb};
 use crate::proto::{v1 as pb, wkt};
 use crate::session::call::Kind;
-use crate::session::content::{Actions, CallFacts, Event, Object, Usage};
+use crate::session::content::{Actions, CallFacts, Event, Imported, Object, Usage};
 use crate::session::id::CallId;
 use crate::session::json::exact_if_lossy;
+
+/// What an event that was made here says beside all that it says.
+static NOTHING_ELSE: Imported = Imported {
+    node_path: String::new(),
+    branch: String::new(),
+    isolation_scope: String::new(),
+    output: None,
+    transfer_to_agent: String::new(),
+    artifact_delta: BTreeMap::new(),
+    turn_complete: false,
+    interrupted: false,
+};
 
 /// An entry of the conversation for the wire.
 pub(crate) fn event_to_pb(event: &Event) -> pb::Event {
@@ -28,13 +40,30 @@ pub(crate) fn event_to_pb(event: &Event) -> pb::Event {
         error_message,
         custom_metadata,
         calls,
+        imported,
     } = event;
+    let Imported {
+        node_path,
+        branch,
+        isolation_scope,
+        output,
+        transfer_to_agent,
+        artifact_delta,
+        turn_complete,
+        interrupted,
+    } = imported.as_deref().unwrap_or(&NOTHING_ELSE);
+    // What users write here belongs to no node, in ADK's eyes too.
+    let path = match frame {
+        Some(_) if author == "user" => "",
+        Some(frame) => frame.as_str(),
+        None => node_path,
+    };
     pb::Event {
         id: id.to_string(),
         sequence: i64::try_from(*sequence).unwrap_or(i64::MAX),
         invocation_id: invocation_id.to_string(),
         author: author.clone(),
-        branch: String::new(),
+        branch: branch.clone(),
         timestamp: seconds(*time),
         content: content.as_ref().map(content_to_pb),
         long_running_tool_ids: long_running_tool_ids
@@ -42,20 +71,22 @@ pub(crate) fn event_to_pb(event: &Event) -> pb::Event {
             .flatten()
             .map(CallId::to_string)
             .collect(),
-        actions: Some(actions_to_pb(actions)),
+        actions: Some(pb::EventActions {
+            artifact_delta: artifact_delta.clone(),
+            transfer_to_agent: transfer_to_agent.clone(),
+            ..actions_to_pb(actions)
+        }),
         partial: false,
-        turn_complete: false,
+        turn_complete: *turn_complete,
         finish_reason: finish_reason.clone(),
         usage_metadata: usage.map(usage_to_pb),
         error_code: error_code.clone(),
         error_message: error_message.clone(),
         custom_metadata: filled(custom_metadata),
-        // What users write belongs to no node, in ADK's eyes too.
-        node_info: (frame.as_ref().filter(|_| author != "user"))
-            .map(|frame| pb::NodeInfo { path: frame.to_string() }),
-        isolation_scope: String::new(),
-        output: None,
-        interrupted: false,
+        node_info: (!path.is_empty()).then(|| pb::NodeInfo { path: path.to_owned() }),
+        isolation_scope: isolation_scope.clone(),
+        output: output.as_ref().map(value_to_pb),
+        interrupted: *interrupted,
         final_response: event.is_final_response(),
         calls: facts(event, calls),
         mark: None,
@@ -168,6 +199,7 @@ mod tests {
             error_message: String::new(),
             custom_metadata: Object::new(),
             calls: BTreeMap::new(),
+            imported: None,
         }
     }
 

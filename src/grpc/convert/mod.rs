@@ -4,8 +4,11 @@
 //! What comes in is checked here once; all faults are told together, each with its path in the
 //! request. What goes out cannot fail: the domain holds nothing that the wire does not.
 
+#[cfg(test)]
+mod adk_tests;
 pub(crate) mod content;
 pub(crate) mod event;
+pub(crate) mod import;
 pub(crate) mod json;
 pub(crate) mod request;
 pub(crate) mod resource;

@@ -24,7 +24,12 @@ const MAX_METADATA_BYTES: usize = 8 * 1024;
 /// Keys of metadata that begin so are ADK's own.
 const INTERNAL: &str = "__adk_internal_";
 
-fn object(field: &str, object: Option<wkt::Struct>, faults: &mut Faults) -> Option<Object> {
+/// An optional object; none is an empty one.
+pub(super) fn object(
+    field: &str,
+    object: Option<wkt::Struct>,
+    faults: &mut Faults,
+) -> Option<Object> {
     match object {
         Some(object) => object_from_pb(field, object, faults),
         None => Some(Object::new()),

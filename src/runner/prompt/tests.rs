@@ -70,6 +70,7 @@ impl Log {
             error_message: String::new(),
             custom_metadata: Map::new(),
             calls: BTreeMap::new(),
+            imported: None,
         };
         let seen = behind.map(|behind| (position - 1).saturating_sub(behind));
         self.0.push(Told { event: event.into(), position, seen });

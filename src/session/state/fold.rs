@@ -15,13 +15,16 @@ impl Session {
         self.head += 1;
         self.update_time = record.time;
         if let Some(event) = record.body.event() {
-            self.apply_event(event);
+            self.last_sequence = event.sequence;
+            if !matches!(record.body, Body::Imported { .. }) {
+                self.apply_event(event);
+            }
         }
         if !matches!(record.body, Body::Claimed { .. } | Body::Started { .. } | Body::Lost { .. }) {
             self.attempts = 0;
         }
         match &record.body {
-            Body::Created { .. } | Body::StateChanged { .. } => {}
+            Body::Created { .. } | Body::StateChanged { .. } | Body::Imported { .. } => {}
             Body::Invoked { invocation, agent, config, event: _ } => {
                 self.invoked(record, invocation, agent, config);
                 touched.invocations.insert(invocation.clone());
@@ -363,7 +366,6 @@ impl Session {
     }
 
     fn apply_event(&mut self, event: &Event) {
-        self.last_sequence = event.sequence;
         for (key, value) in &event.actions.state_delta {
             if is_own_key(key) {
                 put(&mut self.state, key, value);

@@ -7,6 +7,7 @@ mod basics;
 mod exact;
 mod flow;
 mod history;
+mod import;
 mod invocations;
 mod parallel;
 mod sessions;

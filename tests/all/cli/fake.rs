@@ -189,6 +189,10 @@ impl SessionService for Fake {
         unscripted()
     }
 
+    async fn import_session(&self, _: Request<v1::ImportSessionRequest>) -> Reply<v1::Session> {
+        unscripted()
+    }
+
     async fn get_session(&self, _: Request<v1::GetSessionRequest>) -> Reply<v1::Session> {
         unscripted()
     }

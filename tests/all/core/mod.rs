@@ -445,5 +445,6 @@ pub fn kind(body: &Body) -> &'static str {
         Body::Paused { .. } => "paused",
         Body::Ended { .. } => "ended",
         Body::StateChanged { .. } => "state_changed",
+        Body::Imported { .. } => "imported",
     }
 }

@@ -61,6 +61,14 @@ pub fn cases() -> Vec<Case> {
         case("WatchSession", json!({"after_sequence": "3", "invocation_id": "$invocation"})),
         case("CreateSession", json!({"session_id": "\u{e9}".repeat(64), "state": {"a": null}})),
         case("CreateSession", json!({"session_id": " \t", "user_id": "../\u{202e}<b>"})),
+        case("ImportSession", json!({"session_id": "\u{e8}".repeat(64), "state": {"a": null}})),
+        case("ImportSession", json!({"session_id": " ", "events": [{}, {"x": 1}, {"id": null}]})),
+        case("ImportSession", json!({"events": null, "events_json": "[{}]"})),
+        case(
+            "ImportSession",
+            json!({"events": null, "events_json":
+                "{\"events\": [{\"error_code\": \"X\"}], \"state\": {\"app:a\": 1}}"}),
+        ),
         case("DeleteSession", json!({"session_id": "s9"})),
         case("DeleteSession", json!({"app_name": "nobody", "user_id": "x", "request_id": "r"})),
         case(

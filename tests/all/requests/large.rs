@@ -20,6 +20,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("ListAgents", "page_token"),
     ("GetAgent", "name"),
     ("CreateSession", "request_id"),
+    ("ImportSession", "events_json"),
     ("GetSession", "app_name"),
     ("ListSessions", "page_token"),
     ("DeleteSession", "request_id"),
@@ -68,6 +69,9 @@ async fn an_event_has_one_mebibyte_at_most() {
         case("UpdateSessionState", json!({"state_delta": {"text": text}})),
         case("UpdateSessionState", json!({"state_delta": {"user:text": text}})),
         case("CreateSession", json!({"state": {"user:text": text}})),
+        case("ImportSession", json!({"state": {"text": text}})),
+        case("ImportSession", json!({"events": [{}, {"content": {"parts": [{"text": text}]}}]})),
+        case("ImportSession", json!({"events": [{"actions": {"stateDelta": {"text": text}}}]})),
     ] {
         let status = world.refusal(&case).await;
         assert_eq!(reason(&status), (Code::ResourceExhausted, "LIMIT_EXCEEDED".into()));
@@ -83,6 +87,26 @@ async fn an_event_has_one_mebibyte_at_most() {
     let metadata = json!({"run_config": {"custom_metadata": {"text": text}}});
     let status = world.refusal(&case("RunAsync", metadata)).await;
     assert_eq!(reason(&status), (Code::InvalidArgument, "FIELD_INVALID".into()));
+    world.works().await;
+}
+
+#[tokio::test]
+async fn a_history_has_ten_thousand_events_at_most() {
+    let world = World::new().await;
+    let events = |n: usize| vec![json!({}); n];
+    let text = |n: usize| format!("[{}]", vec!["{}"; n].join(","));
+    for case in [
+        case("ImportSession", json!({"events": events(10_001)})),
+        case("ImportSession", json!({"events": null, "events_json": text(10_001)})),
+    ] {
+        let status = world.refusal(&case).await;
+        assert_eq!(reason(&status), (Code::ResourceExhausted, "LIMIT_EXCEEDED".into()));
+        let info = status.get_details_error_info().unwrap().metadata;
+        let told = (&*info["limit"], &*info["value"], &*info["actual"]);
+        assert_eq!(told, ("import_events", "10000", "10001"));
+    }
+    let most = json!({"events": null, "events_json": text(10_000)});
+    world.ask(&case("ImportSession", most)).await.unwrap();
     world.works().await;
 }
 

@@ -17,6 +17,8 @@ const OBJECTS: &[(&str, &str, &str)] = &[
     ("RunAsync", "new_message.parts", "new_message.parts[1].function_response.response"),
     ("SubmitFunctionResponse", "function_response.response", "function_response.response"),
     ("CreateSession", "state", "state"),
+    ("ImportSession", "state", "state"),
+    ("ImportSession", "events", "events[1]"),
     ("UpdateSessionState", "state_delta", "state_delta"),
 ];
 

@@ -13,6 +13,8 @@ pub type Refused = (Case, &'static str, Vec<&'static str>);
 pub const LATER: &[(&str, &str)] = &[
     ("UpdateSessionState", "state_delta"),
     ("CreateSession", "state"),
+    ("ImportSession", "state"),
+    ("ImportSession", "events"),
     ("RunAsync", "state_delta"),
     ("RunAsync", "new_message"),
 ];
@@ -56,6 +58,10 @@ const IDS: &[(&str, &str, Rule, bool)] = &[
     ("CreateSession", "user_id", Rule::Id, true),
     ("CreateSession", "session_id", Rule::Id, false),
     ("CreateSession", "request_id", Rule::Request, false),
+    ("ImportSession", "app_name", Rule::Name, true),
+    ("ImportSession", "user_id", Rule::Id, true),
+    ("ImportSession", "session_id", Rule::Id, false),
+    ("ImportSession", "request_id", Rule::Request, false),
     ("GetSession", "app_name", Rule::Name, true),
     ("GetSession", "user_id", Rule::Id, true),
     ("GetSession", "session_id", Rule::Id, true),
@@ -113,6 +119,7 @@ pub fn refused() -> Vec<Refused> {
     cases.extend(messages());
     cases.extend(configs());
     cases.extend(states());
+    cases.extend(super::histories::refused());
     cases.extend(super::submissions::refused());
     cases.extend(others());
     cases
@@ -304,6 +311,7 @@ fn states() -> Vec<Refused> {
     for (method, field) in [
         ("RunAsync", "state_delta"),
         ("CreateSession", "state"),
+        ("ImportSession", "state"),
         ("UpdateSessionState", "state_delta"),
     ] {
         for key in ["", &long] {
@@ -327,6 +335,9 @@ fn others() -> Vec<Refused> {
         not("CreateSession", json!({"app_name": "nobody"}), "AGENT_NOT_FOUND"),
         not("CreateSession", json!({"session_id": "s1"}), "SESSION_EXISTS"),
         not("CreateSession", json!({"session_id": " s1 "}), "SESSION_EXISTS"),
+        not("ImportSession", json!({"app_name": "nobody"}), "AGENT_NOT_FOUND"),
+        not("ImportSession", json!({"session_id": "s1"}), "SESSION_EXISTS"),
+        not("ImportSession", json!({"session_id": " s1 "}), "SESSION_EXISTS"),
         not("RunAsync", json!({"session_id": "s9"}), "SESSION_NOT_FOUND"),
         not("RunAsync", json!({"app_name": "nobody", "session_id": null}), "AGENT_NOT_FOUND"),
         not(
