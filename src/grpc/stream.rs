@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::stream;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, Sleep};
 use tokio_stream::Stream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::Status;
 
 use super::convert::event::event_to_pb;
@@ -23,7 +24,6 @@ pub(super) type Events = Pin<Box<dyn Stream<Item = Result<pb::Event, Status>> + 
 
 /// What a stream does with what it sees.
 struct Watcher {
-    runner: Runner,
     follow: Follow,
     begin: Option<pb::BeginMark>,
     /// What to do at a pause; none: the stream is a watcher's, which shows no pauses.
@@ -31,7 +31,12 @@ struct Watcher {
     /// Marks the end of the log that was there at the beginning.
     shows_caught_up: bool,
     beat: tokio::time::Interval,
-    until: Instant,
+    /// When something was sent last.
+    sent: Instant,
+    /// The server drains.
+    draining: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The stream is as old as one may be.
+    aged: Pin<Box<Sleep>>,
     over: bool,
 }
 
@@ -80,16 +85,17 @@ impl Watcher {
             on_pause,
             shows_caught_up: false,
             beat: beats(limits.heartbeat),
-            until: Instant::now() + limits.stream_age,
+            sent: Instant::now(),
+            draining: Box::pin(runner.draining().clone().cancelled_owned()),
+            aged: Box::pin(tokio::time::sleep(limits.stream_age)),
             over: false,
-            runner: runner.clone(),
         }
     }
 
     fn stream(self) -> Events {
         Box::pin(stream::unfold(self, |mut watcher| async move {
             let event = watcher.next().await?;
-            watcher.beat.reset();
+            watcher.sent = Instant::now();
             watcher.over |= event.is_err();
             Some((event, watcher))
         }))
@@ -103,13 +109,18 @@ impl Watcher {
             return Some(Ok(mark(Mark::Begin(begin))));
         }
         loop {
-            let draining = self.runner.draining().clone();
             let item = tokio::select! {
                 biased;
-                () = draining.cancelled() => return Some(Ok(self.reconnect())),
-                () = tokio::time::sleep_until(self.until) => return Some(Ok(self.reconnect())),
+                () = &mut self.draining => return Some(Ok(self.reconnect())),
+                () = &mut self.aged => return Some(Ok(self.reconnect())),
                 item = self.follow.next() => item,
                 _ = self.beat.tick() => {
+                    // Only a quiet stream beats. What is sent does not wind the timer anew.
+                    let next = self.sent + self.beat.period();
+                    if next > Instant::now() {
+                        self.beat.reset_at(next);
+                        continue;
+                    }
                     let last_sequence = sequence(self.follow.last_sequence());
                     let beat = pb::HeartbeatMark { last_sequence };
                     return Some(Ok(mark(Mark::Heartbeat(beat))));

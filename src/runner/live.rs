@@ -2,20 +2,22 @@
 //! that somebody follows. Hints and a cache, never the truth: whoever is woken reads the log.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 use super::lock;
-use crate::session::content::Event;
+use crate::session::content::{Content, Event, Part, Role};
 use crate::session::id::SessionUid;
 use crate::session::record::Record;
 
 /// How many of a followed log's newest records are kept in memory.
 const TAIL_RECORDS: usize = 64;
 
-/// How many pieces of text a follower may be behind before it misses some.
-const PIECES: usize = 64;
+/// How much of a text that a model is speaking is shown piece by piece, in bytes. No reply may be
+/// longer.
+const SPEECH_BYTES: usize = 4 * 1024 * 1024;
 
 /// How many bytes of them, as they are stored.
 const TAIL_BYTES: usize = 256 * 1024;
@@ -37,7 +39,64 @@ pub struct Live {
     hub: Weak<Hub>,
     tail: Mutex<Tail>,
     head: watch::Sender<u64>,
-    pieces: broadcast::Sender<Arc<Event>>,
+    /// What models are speaking, and what the last one said that is done.
+    speeches: Mutex<Vec<Arc<Speech>>>,
+    said: watch::Sender<()>,
+}
+
+/// A text that a model is speaking. Whoever follows takes what he has not shown yet: one who is
+/// slow gets longer pieces, and misses none.
+pub struct Speech {
+    /// The reply to come, without content.
+    pub event: Event,
+    text: Mutex<String>,
+    done: AtomicBool,
+}
+
+impl Speech {
+    /// What was said behind so many bytes; they become those that were said. None: nothing.
+    pub fn after(&self, bytes: &mut usize) -> Option<Event> {
+        let text = lock(&self.text);
+        let piece = text.get(*bytes..).filter(|piece| !piece.is_empty())?.to_owned();
+        *bytes = text.len();
+        drop(text);
+        let content = Content { role: Role::Model, parts: vec![Part::text(piece)] };
+        Some(Event { content: Some(content), ..self.event.clone() })
+    }
+
+    /// How many bytes were said.
+    pub fn bytes(&self) -> usize {
+        lock(&self.text).len()
+    }
+
+    /// No more is said.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::SeqCst)
+    }
+}
+
+/// Speaks to whoever follows a log, until it is dropped.
+pub struct Speaker {
+    live: Arc<Live>,
+    speech: Arc<Speech>,
+}
+
+impl Speaker {
+    /// Says some more.
+    pub fn say(&self, piece: &str) {
+        let mut text = lock(&self.speech.text);
+        if text.len() + piece.len() <= SPEECH_BYTES {
+            text.push_str(piece);
+        }
+        drop(text);
+        self.live.said.send_modify(|_| ());
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.speech.done.store(true, Ordering::SeqCst);
+    }
 }
 
 #[derive(Default)]
@@ -84,7 +143,8 @@ impl Hub {
             hub: Arc::downgrade(self),
             tail: Mutex::default(),
             head: watch::Sender::new(0),
-            pieces: broadcast::Sender::new(PIECES),
+            speeches: Mutex::default(),
+            said: watch::Sender::new(()),
         });
         live.insert(uid.clone(), Arc::downgrade(&new));
         new
@@ -159,14 +219,24 @@ impl Live {
         self.head.subscribe()
     }
 
-    /// Sends a piece of a text that a model is speaking. Nobody may be listening.
-    pub fn speak(&self, piece: Event) {
-        let _ = self.pieces.send(Arc::new(piece));
+    /// Begins to speak: a reply that is to come as this event.
+    pub fn speak(self: &Arc<Self>, event: Event) -> Speaker {
+        let (text, done) = (Mutex::default(), AtomicBool::new(false));
+        let speech = Arc::new(Speech { event, text, done });
+        let mut speeches = lock(&self.speeches);
+        speeches.retain(|speech| !speech.is_done());
+        speeches.push(speech.clone());
+        Speaker { live: self.clone(), speech }
     }
 
-    /// The pieces from now on.
-    pub fn pieces(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.pieces.subscribe()
+    /// What models are speaking, and what the last one said that is done.
+    pub fn speeches(&self) -> Vec<Arc<Speech>> {
+        lock(&self.speeches).clone()
+    }
+
+    /// Changes whenever a model has said some more.
+    pub fn said(&self) -> watch::Receiver<()> {
+        self.said.subscribe()
     }
 }
 

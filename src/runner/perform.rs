@@ -10,15 +10,13 @@ use serde_json::{Value, json};
 
 use super::cast::Role;
 use super::history::History;
-use super::live::Live;
+use super::live::{Live, Speaker};
 use super::step::{Done, Gave, ModelKey};
 use super::{Inner, index, mint, prompt, refuse_store};
 use crate::model::{self, Pieces, Request, Said};
 use crate::session::Session;
 use crate::session::call::{Behaviour, Call, Effect, Kind, Spec};
-use crate::session::content::{
-    Actions, CallFacts, Content, Data, Event, FunctionCall, Object, Part, Role as Speaker,
-};
+use crate::session::content::{Actions, CallFacts, Data, Event, FunctionCall, Object, Part};
 use crate::session::decide::Reply;
 use crate::session::id::{CallId, EventId};
 use crate::session::json as exact;
@@ -167,6 +165,7 @@ impl Inner {
         let event_id = EventId::parse(mint()).expect("a UUID is an id");
         let mut pieces = Speaking {
             live,
+            speaker: None,
             event: Event {
                 id: event_id.clone(),
                 sequence: 0,
@@ -345,16 +344,17 @@ fn gave(call: &Call, outcome: tool::Outcome, room: usize) -> Gave {
     })
 }
 
-/// Shows the pieces of a text to whoever follows the session.
+/// Shows a text to whoever follows the session while it is spoken.
 struct Speaking {
     live: Arc<Live>,
     event: Event,
+    speaker: Option<Speaker>,
 }
 
 impl Pieces for Speaking {
     fn text(&mut self, piece: &str) {
-        let content = Content { role: Speaker::Model, parts: vec![Part::text(piece)] };
-        self.live.speak(Event { content: Some(content), ..self.event.clone() });
+        let speaker = self.speaker.get_or_insert_with(|| self.live.speak(self.event.clone()));
+        speaker.say(piece);
     }
 }
 

@@ -5,10 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
-use super::live::{Live, Placed};
+use super::live::{Live, Placed, Speech};
 use super::run::{Started, check_cursor, gone};
 use super::{Inner, Runner, index, quarantine, refuse_store};
 use crate::session::call::Call;
@@ -28,7 +27,7 @@ pub enum Item {
     /// An event of the conversation, in order, each once.
     Event(Arc<Record>),
     /// A piece of a text that a model is speaking.
-    Piece(Arc<Event>),
+    Piece(Box<Event>),
     /// The log has been read to its end; told once.
     CaughtUp,
     /// The invocation that is followed waits for these calls.
@@ -55,7 +54,9 @@ pub struct Follow {
     whole: Option<EventId>,
     live: Arc<Live>,
     grows: watch::Receiver<u64>,
-    pieces: broadcast::Receiver<Arc<Event>>,
+    said: watch::Receiver<()>,
+    /// What is being spoken, and how many bytes of it were shown.
+    heard: Vec<(Arc<Speech>, usize)>,
 }
 
 impl Runner {
@@ -109,6 +110,14 @@ impl Follow {
         pauses_after: u64,
     ) -> Self {
         let live = inner.hub.follow(uid);
+        // What is done stands in the log, or soon will. What is being spoken is shown at once.
+        let (done, spoken): (Vec<_>, Vec<_>) =
+            live.speeches().into_iter().partition(|speech| speech.is_done());
+        let heard = done.into_iter().map(|speech| (speech.clone(), speech.bytes())).collect();
+        let mut said = live.said();
+        if !spoken.is_empty() {
+            said.mark_changed();
+        }
         Self {
             inner: inner.clone(),
             uid: uid.clone(),
@@ -122,7 +131,8 @@ impl Follow {
             buffer: VecDeque::new(),
             whole: None,
             grows: live.grows(),
-            pieces: live.pieces(),
+            said,
+            heard,
             live,
         }
     }
@@ -137,7 +147,10 @@ impl Follow {
     pub async fn next(&mut self) -> Result<Item, Refusal> {
         loop {
             while let Some(Placed { position, record, .. }) = self.buffer.front().cloned() {
-                if let Some(piece) = self.piece_before(&record) {
+                // What was spoken of it is shown before it.
+                if let Body::Replied { event, .. } = &record.body
+                    && let Some(piece) = self.piece(Some(&event.id))
+                {
                     return Ok(Item::Piece(piece));
                 }
                 // It stays in the buffer until nothing can be dropped any more.
@@ -157,31 +170,35 @@ impl Follow {
             tokio::select! {
                 biased;
                 _ = self.grows.changed() => {}
-                piece = self.pieces.recv() => match piece {
-                    Ok(piece) if self.wants(&piece) => return Ok(Item::Piece(piece)),
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
-                    // Impossible while `live` is held; then only the log tells.
-                    Err(RecvError::Closed) => {}
-                },
+                _ = self.said.changed() => {
+                    if let Some(piece) = self.piece(None) {
+                        return Ok(Item::Piece(piece));
+                    }
+                }
             }
         }
     }
 
-    /// A piece that came before the whole text that the record tells: it is shown first.
-    fn piece_before(&mut self, record: &Record) -> Option<Arc<Event>> {
-        let Body::Replied { event, .. } = &record.body else { return None };
-        loop {
-            match self.pieces.try_recv() {
-                Ok(piece) if piece.id == event.id && self.wants(&piece) => return Some(piece),
-                Ok(_) | Err(TryRecvError::Lagged(_)) => {}
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
+    /// What was spoken and is not shown yet, of this event or of any.
+    fn piece(&mut self, of: Option<&EventId>) -> Option<Box<Event>> {
+        let Self { live, heard, invocation, whole, .. } = self;
+        let speeches = live.speeches();
+        let there = |speech: &Arc<Speech>| speeches.iter().any(|one| Arc::ptr_eq(one, speech));
+        // What was told whole is over; so is what is neither spoken nor has more to show.
+        heard.retain(|(speech, shown)| {
+            whole.as_ref() != Some(&speech.event.id) && (there(speech) || speech.bytes() > *shown)
+        });
+        for speech in speeches {
+            let known = heard.iter().any(|(one, _)| Arc::ptr_eq(one, &speech));
+            let event = &speech.event;
+            let followed = invocation.as_ref().is_none_or(|id| *id == event.invocation_id);
+            if !known && followed && whole.as_ref() != Some(&event.id) {
+                heard.push((speech, 0));
             }
         }
-    }
-
-    fn wants(&self, piece: &Event) -> bool {
-        let followed = self.invocation.as_ref().is_none_or(|id| id == &piece.invocation_id);
-        followed && self.whole.as_ref() != Some(&piece.id)
+        let mut wanted =
+            heard.iter_mut().filter(|(speech, _)| of.is_none_or(|id| *id == speech.event.id));
+        wanted.find_map(|(speech, shown)| speech.after(shown)).map(Box::new)
     }
 
     /// Reads on. False: there is nothing more yet.

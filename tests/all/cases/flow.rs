@@ -81,7 +81,11 @@ async fn case_99_pieces_are_shown_and_not_stored() {
     let told = soon(stage.client.run(request)).await;
     let (partial, whole): (Vec<_>, Vec<_>) =
         told.events.into_iter().partition(|event| event.partial);
-    assert_eq!(story(&partial), ["clerk: heard ", "clerk: pay ", r#"clerk: {"result":null}"#]);
+    // Whoever is slow gets longer pieces, and all of the text.
+    let lines = story(&partial).into_iter();
+    let said: String =
+        lines.filter_map(|line| Some(line.strip_prefix("clerk: ")?.to_owned())).collect();
+    assert_eq!(said, r#"heard pay {"result":null}"#);
     assert_eq!(whole.len(), 3);
     let last = &whole[2];
     assert!(partial.iter().all(|event| event.id == last.id && event.sequence == 0));
@@ -102,8 +106,8 @@ async fn streaming_outlives_a_pause() {
     let answers = vec![crate::support::answer(&call, json!({"n": 1}))];
     let session = &told.begin.session_id;
     let rest = soon(stage.client.run(crate::support::say_answers(APP, session, answers))).await;
-    let partial = rest.events.iter().filter(|event| event.partial).count();
-    assert_eq!((partial, rest.end.state()), (3, State::Completed));
+    assert!(rest.events.iter().any(|event| event.partial), "{:?}", rest.events);
+    assert_eq!(rest.end.state(), State::Completed);
 }
 
 #[tokio::test]

@@ -66,10 +66,13 @@ async fn pieces_come_before_their_event_and_are_not_kept() {
         }
     }
     assert_eq!(client.events("speaker", "s1").await.len(), 1, "pieces are not stored");
-    // One who comes late sees the whole only.
+    // One who comes late sees at once what was said so far.
     let mut late = watch_session(&client, "speaker", "s1", 0).await;
     assert_eq!(next(&mut late).await.sequence, 1);
     assert!(matches!(next(&mut late).await.mark, Some(Mark::CaughtUp(_))));
+    let piece = next(&mut late).await;
+    assert!(piece.partial && text(&piece) == "one two three", "{piece:?}");
+    ids.push(piece.id);
     speak.send_replace(4);
     for stream in [&mut run, &mut watch, &mut late] {
         let whole = next(stream).await;
