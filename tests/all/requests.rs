@@ -15,6 +15,7 @@ use crate::wire::{Content, Contract, encode};
 mod accepted;
 mod large;
 mod nested;
+mod random;
 mod submissions;
 mod table;
 
@@ -130,6 +131,15 @@ impl World {
         Self { contract: Contract::read(), server, channel, names }
     }
 
+    /// The request with ids in the place of their names.
+    fn named(&self, request: &Value) -> Value {
+        let mut text = request.to_string();
+        for (name, id) in &self.names {
+            text = text.replace(&format!("\"{name}\""), &format!("\"{id}\""));
+        }
+        serde_json::from_str(&text).unwrap()
+    }
+
     async fn ask(&self, case: &Case) -> Result<Vec<prost::bytes::Bytes>, Status> {
         let mut request = valid(case.method);
         for (key, value) in case.patch.as_object().unwrap() {
@@ -139,12 +149,7 @@ impl World {
                 request[key] = value.clone();
             }
         }
-        let mut text = request.to_string();
-        for (name, id) in &self.names {
-            text = text.replace(&format!("\"{name}\""), &format!("\"{id}\""));
-        }
-        let request = serde_json::from_str(&text).unwrap();
-        let mut bytes = encode(case.method, &request);
+        let mut bytes = encode(case.method, &self.named(&request));
         case.more.iter().for_each(|(_, more)| bytes.extend_from_slice(more));
         self.contract.ask(&self.channel, case.method, bytes).await
     }

@@ -9,6 +9,7 @@ use countersign::session::record::Ending;
 use proptest::prelude::*;
 
 use super::*;
+use crate::support::cases;
 
 /// Steps of one log; each is a number that picks among what can happen then.
 const STEPS: usize = 50;
@@ -290,11 +291,7 @@ fn whole(contents: &[Content], bench: &Bench) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 200,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn whatever_comes_the_same_holds(steps in prop::collection::vec(0..100_000_u32, 1..STEPS)) {
