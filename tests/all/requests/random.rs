@@ -100,7 +100,7 @@ impl Picks<'_> {
             0..=2 => self.one(&known).into(),
             3 | 4 => self.one(&world.names).1.into(),
             5 => format!("r{}", self.pick(3)).into(),
-            6 => match self.pick(12) {
+            6 => match self.pick(8) {
                 0 => vec![b'x'; self.one(&[65, 129, 5000])],
                 1 => format!("sha256:{}", "0".repeat(64)).into(),
                 2 => vec![b'a', 0xff],
@@ -109,6 +109,32 @@ impl Picks<'_> {
             },
             _ => self.one(&odd).into(),
         }
+    }
+
+    /// A part that is right.
+    fn part(&mut self) -> pb::Part {
+        use pb::part::Data;
+        let text = || "words".to_owned();
+        let data = match self.pick(5) {
+            0 => Data::Text(format!("words {}", self.pick(100))),
+            1 => Data::InlineData(pb::Blob {
+                mime_type: "image/png".into(),
+                data: vec![7; self.one(&[0, 1, 300])],
+                display_name: self.one(&["", "a\0"]).into(),
+            }),
+            2 => Data::FileData(pb::FileData {
+                mime_type: self.one(&["", "text/plain"]).into(),
+                file_uri: "gs://a/b".into(),
+                display_name: text(),
+            }),
+            3 => Data::ExecutableCode(pb::ExecutableCode { language: text(), code: text() }),
+            _ => Data::CodeExecutionResult(pb::CodeExecutionResult {
+                outcome: text(),
+                output: self.one(&["", "1"]).into(),
+            }),
+        };
+        let thought = self.pick(2) == 1;
+        pb::Part { data: Some(data), thought, thought_signature: vec![7; self.one(&[0, 1, 300])] }
     }
 
     /// A request: mostly a valid one and more behind it.
@@ -123,6 +149,11 @@ impl Picks<'_> {
             7 => Vec::new(),
             _ => encode(method, &world.named(&valid(method))),
         };
+        if method == "RunAsync" && self.pick(2) == 1 {
+            let parts = (0..=self.pick(3)).map(|_| self.part()).collect();
+            let new_message = Some(pb::Content { role: "user".into(), parts });
+            bytes.extend(pb::RunAsyncRequest { new_message, ..Default::default() }.encode_to_vec());
+        }
         bytes.extend(self.fields(world, world.contract.request(method), 4, 0));
         if self.pick(30) == 29 && !bytes.is_empty() {
             let at = self.pick(bytes.len());
