@@ -132,7 +132,7 @@ impl Contract {
         delimited(number, &inner)
     }
 
-    /// Sends a request and reads its whole reply, or its stream until a `pause`, `end` or an error. A reply
+    /// Sends a request and reads its whole reply, or its stream until a `pause` or its end. A reply
     /// of one message is a stream of one.
     pub async fn ask(
         &self,

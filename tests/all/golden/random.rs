@@ -142,8 +142,10 @@ fn holds<T: PartialEq + Debug>(
         Err(codec::Error::Unreadable(_)) => {}
         Err(codec::Error::Future(version)) => {
             prop_assert!(version > VERSION);
-            let tree: Value = serde_json::from_slice(bytes).unwrap();
-            prop_assert_eq!(&tree["v"], version);
+            // What is beside the version is not looked at, so it may be torn.
+            if let Ok(tree) = serde_json::from_slice::<Value>(bytes) {
+                prop_assert_eq!(&tree["v"], version);
+            }
         }
     }
     Ok(())
