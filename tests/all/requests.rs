@@ -13,6 +13,7 @@ use crate::support::{Server, USER, answer, fields, json as plain, reason, say, s
 use crate::wire::{Content, Contract, encode};
 
 mod accepted;
+mod cursors;
 mod large;
 mod nested;
 mod random;
@@ -108,7 +109,10 @@ fn valid(method: &str) -> Value {
 
 impl World {
     async fn new() -> Self {
-        let server = Server::sample().await;
+        Self::on(Server::sample().await).await
+    }
+
+    async fn on(server: Server) -> Self {
         let mut client = server.client().await;
         let mut names = Vec::new();
         for (session, call, invocation) in
