@@ -20,7 +20,7 @@ use decimal::Decimal;
 mod decimal;
 mod parse;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use parse::parse;
 

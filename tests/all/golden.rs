@@ -21,6 +21,8 @@ use crate::core::{self, by, call_id, id, invocation, object, root};
 use crate::kill::in_time;
 use crate::support::{json as plain, say, story, submit};
 
+mod random;
+
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }

@@ -13,9 +13,11 @@ use crate::support::{Server, USER, answer, fields, json as plain, reason, say, s
 use crate::wire::{Content, Contract, encode};
 
 mod accepted;
+mod cursors;
 mod histories;
 mod large;
 mod nested;
+mod random;
 mod submissions;
 mod table;
 
@@ -110,7 +112,10 @@ fn valid(method: &str) -> Value {
 
 impl World {
     async fn new() -> Self {
-        let server = Server::sample().await;
+        Self::on(Server::sample().await).await
+    }
+
+    async fn on(server: Server) -> Self {
         let mut client = server.client().await;
         let mut names = Vec::new();
         for (session, call, invocation) in
@@ -133,6 +138,15 @@ impl World {
         Self { contract: Contract::read(), server, channel, names }
     }
 
+    /// The request with ids in the place of their names.
+    fn named(&self, request: &Value) -> Value {
+        let mut text = request.to_string();
+        for (name, id) in &self.names {
+            text = text.replace(&format!("\"{name}\""), &format!("\"{id}\""));
+        }
+        serde_json::from_str(&text).unwrap()
+    }
+
     async fn ask(&self, case: &Case) -> Result<Vec<prost::bytes::Bytes>, Status> {
         let mut request = valid(case.method);
         for (key, value) in case.patch.as_object().unwrap() {
@@ -142,12 +156,7 @@ impl World {
                 request[key] = value.clone();
             }
         }
-        let mut text = request.to_string();
-        for (name, id) in &self.names {
-            text = text.replace(&format!("\"{name}\""), &format!("\"{id}\""));
-        }
-        let request = serde_json::from_str(&text).unwrap();
-        let mut bytes = encode(case.method, &request);
+        let mut bytes = encode(case.method, &self.named(&request));
         case.more.iter().for_each(|(_, more)| bytes.extend_from_slice(more));
         self.contract.ask(&self.channel, case.method, bytes).await
     }

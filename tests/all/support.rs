@@ -12,6 +12,7 @@ use countersign::proto::v1::{self as pb};
 use countersign::proto::wkt;
 use countersign::store::Clock;
 use countersign::store::memory::Memory;
+use proptest::test_runner::Config as ProptestConfig;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -21,6 +22,15 @@ use tonic_types::StatusExt;
 
 /// The user of the tests.
 pub const USER: &str = "ann";
+
+/// So many cases of a property, and more with `PROPTEST_CASES` above its usual 256: a property
+/// whose cases are dear has fewer of them.
+pub fn cases(usual: u32) -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    let cases = (u64::from(usual) * u64::from(asked.cases)).div_ceil(256);
+    let cases = u32::try_from(cases).unwrap_or(u32::MAX);
+    ProptestConfig { cases, failure_persistence: None, ..asked }
+}
 
 /// A server that serves until it is stopped or dropped.
 pub struct Server {

@@ -7,7 +7,7 @@ use countersign::proto::{FILE_DESCRIPTOR_SET, from_json, v1 as pb};
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use prost_types::field_descriptor_proto::Type;
-use prost_types::{DescriptorProto, FileDescriptorSet};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 use serde_json::Value;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
@@ -65,9 +65,7 @@ impl Contract {
         let (mut messages, mut methods) = (BTreeMap::new(), BTreeMap::new());
         for file in files.file {
             let package = file.package().to_owned();
-            for message in file.message_type.iter().cloned() {
-                messages.insert(format!(".{package}.{}", message.name()), message);
-            }
+            collect(&format!(".{package}"), &file.message_type, &mut messages);
             for service in &file.service {
                 for method in &service.method {
                     let path = format!("/{package}.{}/{}", service.name(), method.name());
@@ -77,6 +75,16 @@ impl Contract {
             }
         }
         Self { messages, methods }
+    }
+
+    /// The message that a method asks for.
+    pub fn request(&self, method: &str) -> &str {
+        &self.methods[method].1
+    }
+
+    /// The fields of a message.
+    pub fn fields_of(&self, message: &str) -> &[FieldDescriptorProto] {
+        &self.messages[message].field
     }
 
     pub fn methods(&self) -> impl Iterator<Item = &str> {
@@ -124,7 +132,7 @@ impl Contract {
         delimited(number, &inner)
     }
 
-    /// Sends a request and reads its whole reply, or its stream until an `end` or an error. A reply
+    /// Sends a request and reads its whole reply, or its stream until a `pause` or its end. A reply
     /// of one message is a stream of one.
     pub async fn ask(
         &self,
@@ -156,15 +164,26 @@ impl Contract {
 
     async fn read_all(method: &str, mut stream: Streaming<Bytes>) -> Result<Vec<Bytes>, Status> {
         let mut messages = Vec::new();
-        // Watchers never end by themselves: what they say first is enough.
+        // Watchers never end by themselves: what they say first is enough. A run that waits for
+        // somebody may wait for ever.
         let endless = method.starts_with("Watch");
         while let Some(message) = stream.message().await? {
+            let waits = method == "RunAsync" && pauses(&message);
             messages.push(message);
-            if endless {
+            if endless || waits {
                 break;
             }
         }
         Ok(messages)
+    }
+}
+
+/// Messages by full name, and those inside them.
+fn collect(outer: &str, from: &[DescriptorProto], into: &mut BTreeMap<String, DescriptorProto>) {
+    for message in from {
+        let name = format!("{outer}.{}", message.name());
+        collect(&name, &message.nested_type, into);
+        into.insert(name, message.clone());
     }
 }
 
@@ -192,10 +211,14 @@ pub fn delimited(number: u64, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A request from its JSON.
-pub fn encode(method: &str, request: &Value) -> Vec<u8> {
-    macro_rules! by_name {
-        ($($name:ident: $message:ident,)*) => {
+fn pauses(event: &[u8]) -> bool {
+    matches!(pb::Event::decode(event).unwrap().mark, Some(pb::event::Mark::Pause(_)))
+}
+
+macro_rules! by_name {
+    ($($name:ident: $message:ident,)*) => {
+        /// A request from its JSON.
+        pub fn encode(method: &str, request: &Value) -> Vec<u8> {
             match method {
                 $(stringify!($name) => {
                     let read = from_json::<pb::$message>(&request.to_string());
@@ -203,24 +226,33 @@ pub fn encode(method: &str, request: &Value) -> Vec<u8> {
                 })*
                 _ => panic!("no such method: {method}"),
             }
-        };
-    }
-    by_name! {
-        RunAsync: RunAsyncRequest,
-        SubmitFunctionResponse: SubmitFunctionResponseRequest,
-        GetInvocation: GetInvocationRequest,
-        ListInvocations: ListInvocationsRequest,
-        WatchInvocations: WatchInvocationsRequest,
-        CancelInvocation: CancelInvocationRequest,
-        ListAgents: ListAgentsRequest,
-        GetAgent: GetAgentRequest,
-        CreateSession: CreateSessionRequest,
-        GetSession: GetSessionRequest,
-        ListSessions: ListSessionsRequest,
-        DeleteSession: DeleteSessionRequest,
-        UpdateSessionState: UpdateSessionStateRequest,
-        ImportSession: ImportSessionRequest,
-        ListEvents: ListEventsRequest,
-        WatchSession: WatchSessionRequest,
-    }
+        }
+
+        /// Whether these bytes are a request of the method.
+        pub fn decodes(method: &str, bytes: &[u8]) -> bool {
+            match method {
+                $(stringify!($name) => pb::$message::decode(bytes).is_ok(),)*
+                _ => panic!("no such method: {method}"),
+            }
+        }
+    };
+}
+
+by_name! {
+    RunAsync: RunAsyncRequest,
+    SubmitFunctionResponse: SubmitFunctionResponseRequest,
+    GetInvocation: GetInvocationRequest,
+    ListInvocations: ListInvocationsRequest,
+    WatchInvocations: WatchInvocationsRequest,
+    CancelInvocation: CancelInvocationRequest,
+    ListAgents: ListAgentsRequest,
+    GetAgent: GetAgentRequest,
+    CreateSession: CreateSessionRequest,
+    GetSession: GetSessionRequest,
+    ListSessions: ListSessionsRequest,
+    DeleteSession: DeleteSessionRequest,
+    UpdateSessionState: UpdateSessionStateRequest,
+    ImportSession: ImportSessionRequest,
+    ListEvents: ListEventsRequest,
+    WatchSession: WatchSessionRequest,
 }

@@ -145,7 +145,12 @@ fn double(number: &Number) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::proto::wkt::random::any_struct;
+    use crate::session::json::tests::any_value;
+    use crate::session::json::{MAX_DEPTH, canonical, check, same};
 
     fn object(text: &str) -> Object {
         serde_json::from_str(text).unwrap()
@@ -234,5 +239,39 @@ mod tests {
         let violations = faults.finish(None::<()>).unwrap_err().violations;
         assert_eq!(violations.len(), 1);
         assert!(violations[0].field.starts_with("args.x[0]"));
+    }
+    /// With no sign at a zero, which has none here.
+    fn unsigned(object: &wkt::Struct) -> String {
+        format!("{object:?}").replace("NumberValue(-0.0)", "NumberValue(0.0)")
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_not_lossy_comes_back(value in any_value()) {
+            let object = Object::from_iter([("x".to_owned(), value)]);
+            let mut faults = Faults::new();
+            let read = object_from_pb("x", object_to_pb(&object), &mut faults);
+            let read = faults.finish(read).unwrap();
+            prop_assert_eq!(same(&read.into(), &object.clone().into()), !lossy(&object));
+        }
+
+        #[test]
+        fn any_struct_is_exact_or_has_named_faults(sent in any_struct()) {
+            let mut faults = Faults::new();
+            let read = object_from_pb("x", sent.clone(), &mut faults);
+            match faults.finish(read) {
+                Ok(object) => {
+                    prop_assert_eq!(unsigned(&object_to_pb(&object)), unsigned(&sent));
+                    prop_assert!(!lossy(&object));
+                    let value = Value::Object(object);
+                    prop_assert!(check(&value, MAX_DEPTH).is_ok() && canonical(&value).is_ok());
+                }
+                Err(refusal) => {
+                    let paths = refusal.violations.iter().map(|fault| fault.field.as_str());
+                    prop_assert!(paths.clone().count() > 0);
+                    prop_assert!(paths.clone().all(|path| path.starts_with('x')));
+                }
+            }
+        }
     }
 }

@@ -5,6 +5,8 @@ use serde_json::json;
 
 use super::*;
 
+mod random;
+
 #[derive(Deserialize)]
 struct Vectors {
     digests: Vec<Vector>,
@@ -188,7 +190,7 @@ fn any_number() -> impl Strategy<Value = Value> {
         .prop_map(|text| parse(&text, 0).expect("a short number"))
 }
 
-fn any_value() -> impl Strategy<Value = Value> {
+pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::Bool),

@@ -4,11 +4,12 @@
 //! session and nothing of it is open.
 
 use countersign::session::codec;
-use countersign::session::content::Role;
+use countersign::session::content::{Event, Role};
 use countersign::session::record::Ending;
 use proptest::prelude::*;
 
 use super::*;
+use crate::support::cases;
 
 /// Steps of one log; each is a number that picks among what can happen then.
 const STEPS: usize = 50;
@@ -80,7 +81,7 @@ impl World {
                 let count = 1 + kind / 8 % 3;
                 Ok(calls((0..count).map(|n| self.spec(of / 16 + n * 3)).collect()))
             }
-            _ => Ok(says("words")),
+            _ => Ok(says(&format!("words {}", self.bench.log.len()))),
         };
         self.bench.reply_in(&frame, reply);
     }
@@ -237,7 +238,9 @@ impl World {
         let busy = !bench.hands.models.is_empty() || !bench.hands.bodies.is_empty();
         assert!(!claimed || busy, "nothing moves it: {bench:?}");
         for key in bench.hands.models.keys() {
-            whole(&bench.prompt_of(key), bench);
+            let contents = bench.prompt_of(key);
+            whole(&contents, bench);
+            ordered(&contents, bench);
         }
         for call in bench.session.calls.values().filter(|call| call.closed().is_none()) {
             assert!(call.attempt <= 3 && call.execution == 1);
@@ -289,12 +292,42 @@ fn whole(contents: &[Content], bench: &Bench) {
     assert!(!contents.is_empty(), "an empty prompt: {bench:?}");
 }
 
+/// What is told stands in the order of the log, a reply where its prompt was built; responses in
+/// the order in which their calls were first answered, each the last one that its call has.
+fn ordered(contents: &[Content], bench: &Bench) {
+    let mut log: Vec<(u64, u64, &Event)> = Vec::new();
+    for (position, record) in (1..).zip(&bench.log) {
+        let Some(event) = record.body.event() else { continue };
+        let place = match &record.body {
+            Body::Replied { seen, .. } if event.error_code.is_empty() => *seen,
+            _ => position,
+        };
+        log.push((place, position, event));
+    }
+    let answers: Vec<_> = log.iter().flat_map(|(_, _, e)| e.function_responses()).collect();
+    log.sort_by_key(|(place, position, _)| (*place, *position));
+    let mut rest = log.iter().filter_map(|(_, _, event)| event.content.as_ref());
+    for content in contents {
+        let mut before = 0;
+        for response in content.responses() {
+            let first = answers.iter().position(|answer| answer.id == response.id);
+            let first = first.unwrap_or(answers.len());
+            assert!(before <= first, "{contents:?} {bench:?}");
+            before = first;
+            let last = answers.iter().rfind(|answer| answer.id == response.id);
+            let held = || object(json!({"status": "pending"}));
+            let expected = last.map_or_else(|| Some(held()), |last| last.response.clone());
+            assert_eq!(response.response, expected, "{bench:?}");
+        }
+        if content.responses().next().is_none() {
+            let told = |event: &Content| content.parts.iter().all(|p| event.parts.contains(p));
+            assert!(rest.any(told), "{content:?} is out of order in {contents:?} {bench:?}");
+        }
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 200,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn whatever_comes_the_same_holds(steps in prop::collection::vec(0..100_000_u32, 1..STEPS)) {

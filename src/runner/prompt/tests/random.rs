@@ -113,6 +113,16 @@ fn play(steps: &[Step]) -> (Log, Vec<(String, u32)>) {
     (log, made)
 }
 
+/// Whether words stand in the order of the log, a reply where its prompt was built.
+fn ordered(contents: &[Content], log: &Log) -> bool {
+    let mut log: Vec<&Told> = log.0.iter().collect();
+    log.sort_by_key(|told| (told.seen.unwrap_or(told.position), told.position));
+    let mut rest = log.iter().filter_map(|told| told.event.content.as_ref());
+    let words = contents.iter().filter(|content| content.responses().next().is_none());
+    let mut words = words.map(Content::plain_text).filter(|text| !text.is_empty());
+    words.all(|text| rest.any(|content| content.plain_text() == text))
+}
+
 /// The status that the prompt's last response to this call has.
 fn status(contents: &[Content], call: &CallId) -> Option<Value> {
     let all = contents.iter().flat_map(Content::responses).filter(|r| r.id == *call);
@@ -120,7 +130,11 @@ fn status(contents: &[Content], call: &CallId) -> Option<Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.saturating_mul(8),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn every_call_has_its_response_and_nothing_untold_is_hidden(
@@ -139,6 +153,7 @@ proptest! {
             prop_assert_eq!(check(&build(&window.0, to, &held)), Ok(()));
             let contents = build(&log.0, to, &held);
             prop_assert_eq!(check(&contents), Ok(()));
+            prop_assert!(ordered(&contents, &log), "{contents:?}");
             let called: BTreeSet<&CallId> =
                 contents.iter().flat_map(Content::calls).map(|call| &call.id).collect();
             for call in news(&log.0, to) {
