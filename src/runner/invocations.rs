@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use super::index::{self, InvocationView, State};
 use super::run::gone;
 use super::write::{self, Caller, Decided, Outcome};
@@ -11,6 +10,7 @@ use super::{Inner, Runner, refuse_store, signal, untold};
 use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, UserId};
 use crate::session::refusal::{Reason, Refusal};
 use crate::store::{Query, Stored};
+use serde::{Deserialize, Serialize};
 
 /// Which invocations are wanted; all that is set must match.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use super::live::{Live, Placed};
 use super::run::{Started, check_cursor, gone};

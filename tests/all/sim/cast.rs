@@ -198,7 +198,8 @@ impl Mind {
                 _ => None,
             }));
             let calls: BTreeSet<_> = content.calls().map(|call| call.id.clone()).collect();
-            let next: Vec<_> = contents.get(at + 1).into_iter().flat_map(Content::responses).collect();
+            let next: Vec<_> =
+                contents.get(at + 1).into_iter().flat_map(Content::responses).collect();
             let ids: BTreeSet<_> = next.iter().map(|response| response.id.clone()).collect();
             let paired = calls.is_empty() || (ids == calls && next.len() == calls.len());
             self.world.check(paired, || format!("calls without their responses: {contents:?}"));

@@ -50,7 +50,12 @@ struct Story {
 
 impl Story {
     /// Walks the log, record by record.
-    fn of(uid: &SessionUid, log: &Log, journal: &Journal, saw: &mut BTreeSet<&'static str>) -> Self {
+    fn of(
+        uid: &SessionUid,
+        log: &Log,
+        journal: &Journal,
+        saw: &mut BTreeSet<&'static str>,
+    ) -> Self {
         let mut story = Self::default();
         let Some(mut session) = log.records.first().and_then(Session::begin) else {
             story.wrong.push(format!("{uid} does not begin"));
@@ -360,11 +365,14 @@ async fn entries(
     let mut ended = BTreeMap::new();
     for record in &log.records {
         if let Body::Ended { invocation, how } = &record.body {
-            ended.insert(invocation.clone(), match how {
-                Ending::Completed => State::Completed,
-                Ending::Cancelled => State::Cancelled,
-                Ending::Failed { .. } => State::Failed,
-            });
+            ended.insert(
+                invocation.clone(),
+                match how {
+                    Ending::Completed => State::Completed,
+                    Ending::Cancelled => State::Cancelled,
+                    Ending::Failed { .. } => State::Failed,
+                },
+            );
         }
     }
     for record in &log.records {
@@ -479,7 +487,9 @@ fn expected(log: &Log, stint: &Stint) -> Vec<Seen> {
                     expected.push(Seen::Paused);
                 }
             }
-            (Body::Ended { invocation, .. }, _) if stint.invocation.as_ref() == Some(invocation) => {
+            (Body::Ended { invocation, .. }, _)
+                if stint.invocation.as_ref() == Some(invocation) =>
+            {
                 expected.push(Seen::Ended);
             }
             _ => {}
@@ -490,7 +500,8 @@ fn expected(log: &Log, stint: &Stint) -> Vec<Seen> {
 
 fn stint_is_wrong(stint: &Stint, logs: &BTreeMap<SessionUid, Log>) -> Option<String> {
     let of_key = |log: &Log| log.fold().is_some_and(|fold| fold.key == stint.key);
-    let has = |log: &Log, id| log.records.iter().any(|r| r.body.event().is_some_and(|e| &e.id == id));
+    let has =
+        |log: &Log, id| log.records.iter().any(|r| r.body.event().is_some_and(|e| &e.id == id));
     let log = match (&stint.from, stint.seen.first()) {
         (From::Started(started), _) => logs.get(&started.uid),
         (_, Some(Seen::Event(id))) => logs.values().find(|log| has(log, id)),

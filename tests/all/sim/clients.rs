@@ -35,7 +35,10 @@ pub enum What {
     /// A message, which nobody else says.
     Say(String),
     /// An answer with a number that no other has.
-    Answer { calls: Vec<CallId>, number: u64 },
+    Answer {
+        calls: Vec<CallId>,
+        number: u64,
+    },
     /// A change of state to a number that no other has.
     Change(u64),
     Cancel(InvocationId),
@@ -235,10 +238,12 @@ impl Client {
             invocation: None,
             after_sequence: 0,
         };
-        let ask = || self.ask(&caller, "RunAsync", |r| {
-            let (caller, run) = (caller.clone(), run.clone());
-            async move { r.run(caller, run).await }
-        });
+        let ask = || {
+            self.ask(&caller, "RunAsync", |r| {
+                let (caller, run) = (caller.clone(), run.clone());
+                async move { r.run(caller, run).await }
+            })
+        };
         let reply = ask().await;
         self.note(What::Say(text.clone()), reply.fate());
         match reply {
@@ -359,7 +364,9 @@ impl Client {
         match reply {
             Reply::Done((started, done)) => {
                 world.acknowledged(&started.uid, started.after);
-                self.durable(&format!("answer {number}"), |record| answered(record) == Some(number));
+                self.durable(&format!("answer {number}"), |record| {
+                    answered(record) == Some(number)
+                });
                 match done.as_ref().map(|done| done.outcome) {
                     Some(Answered::Applied) => world.saw("an answer applied"),
                     Some(Answered::Queued) => world.saw("an answer queued"),
@@ -426,7 +433,8 @@ impl Client {
         let world = &self.world;
         let known = world.journal().invocations.clone();
         let Some(id) = world.pick(&known).cloned() else { return };
-        let (caller, find) = (self.caller(), Find { id: id.clone(), app: None, user: None, session: None });
+        let (caller, find) =
+            (self.caller(), Find { id: id.clone(), app: None, user: None, session: None });
         let ended = world.journal().ended.clone();
         let reply = self.ask(&caller, "CancelInvocation", |r| {
             let (caller, find) = (caller.clone(), find.clone());

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersign::runner::index::State;
-use countersign::runner::{Changed, Caller, Follow, InvocationFilter, Item, Run, Started, Submitted};
+use countersign::runner::{
+    Caller, Changed, Follow, InvocationFilter, Item, Run, Started, Submitted,
+};
 use countersign::session::content::Object;
 use countersign::session::id::{EventId, InvocationId, Principal, SessionKey};
 use countersign::session::record::Record;
@@ -154,12 +156,7 @@ pub async fn watch(
     }
 }
 
-fn begin(
-    world: &World,
-    key: &SessionKey,
-    invocation: Option<&InvocationId>,
-    from: From,
-) -> usize {
+fn begin(world: &World, key: &SessionKey, invocation: Option<&InvocationId>, from: From) -> usize {
     let mut journal = world.journal();
     let (key, invocation) = (key.clone(), invocation.cloned());
     journal.stints.push(Stint { key, invocation, from, seen: Vec::new(), end: End::Open });
@@ -167,7 +164,12 @@ fn begin(
 }
 
 /// One connection. True: it is to be taken up again behind the sequence.
-async fn stint(world: &Arc<World>, process: &Process, mut follow: Follow, at: usize) -> (bool, u64) {
+async fn stint(
+    world: &Arc<World>,
+    process: &Process,
+    mut follow: Follow,
+    at: usize,
+) -> (bool, u64) {
     let mut caught_up = false;
     let end = loop {
         let item = tokio::select! {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use countersign::runner::Ids;
 use countersign::runner::index::{InvocationView, State};
-use countersign::session::state::Touched;
-use countersign::session::{Session, codec};
 use countersign::session::id::{CallId, EventId, InvocationId, SessionKey, SessionUid};
 use countersign::session::record::Record;
+use countersign::session::state::Touched;
+use countersign::session::{Session, codec};
 use countersign::store::Clock;
 use countersign::store::memory::Memory;
 use serde_json::Value;
@@ -160,7 +160,6 @@ impl World {
     pub fn tell(&self, line: impl FnOnce() -> String) {
         if self.traced {
             let line = format!("{:>9} {}", self.began.elapsed().as_millis(), line());
-            if std::env::var_os("LIVE").is_some() { eprintln!("{line}"); }
             self.journal().trace.push(line);
         }
     }
