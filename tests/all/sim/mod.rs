@@ -276,6 +276,7 @@ fn try_all(seeds: Range<u64>, traced: bool) -> BTreeMap<&'static str, u64> {
             outcome.trace.iter().for_each(|line| println!("{line}"));
             outcome.saw.iter().for_each(|w| *saw.lock().unwrap().entry(w).or_default() += 1);
             if !outcome.wrong.is_empty() {
+                println!("seed {seed} is wrong");
                 wrong.lock().unwrap().insert(seed, outcome.wrong.join("\n    "));
             }
         }
