@@ -113,7 +113,8 @@ impl SessionService for Sessions {
         let message = check_size(request.into_inner(), limits)?;
         let body = message.encode_to_vec();
         let (new, history, mark) =
-            import::import_session(message, limits, self.runner.now()).map_err(status)?;
+            import::import_session(message, limits, self.runner.now(), &mut self.runner.mint())
+                .map_err(status)?;
         let view = self.runner.import_session(caller(&peer, mark, &body), new, history).await;
         Ok(Response::new(session_to_pb(&view.map_err(status)?)))
     }

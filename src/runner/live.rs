@@ -5,9 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use tokio::sync::watch;
-
-use super::lock;
+use super::{lock, signal};
 use crate::session::content::{Content, Event, Part, Role};
 use crate::session::id::SessionUid;
 use crate::session::record::Record;
@@ -38,10 +36,10 @@ pub struct Live {
     uid: SessionUid,
     hub: Weak<Hub>,
     tail: Mutex<Tail>,
-    head: watch::Sender<u64>,
+    head: signal::Sender,
     /// What models are speaking, and what the last one said that is done.
     speeches: Mutex<Vec<Arc<Speech>>>,
-    said: watch::Sender<()>,
+    said: signal::Sender,
 }
 
 /// A text that a model is speaking. Whoever follows takes what he has not shown yet: one who is
@@ -128,7 +126,7 @@ impl Tail {
 #[derive(Default)]
 pub struct Hub {
     live: Mutex<HashMap<SessionUid, Weak<Live>>>,
-    feed: watch::Sender<u64>,
+    feed: signal::Sender,
 }
 
 impl Hub {
@@ -142,9 +140,9 @@ impl Hub {
             uid: uid.clone(),
             hub: Arc::downgrade(self),
             tail: Mutex::default(),
-            head: watch::Sender::new(0),
+            head: signal::Sender::default(),
             speeches: Mutex::default(),
-            said: watch::Sender::new(()),
+            said: signal::Sender::default(),
         });
         live.insert(uid.clone(), Arc::downgrade(&new));
         new
@@ -175,7 +173,7 @@ impl Hub {
     }
 
     /// Changes whenever entries of any session changed: to the number of the feed.
-    pub fn feed(&self) -> watch::Receiver<u64> {
+    pub fn feed(&self) -> signal::Receiver {
         self.feed.subscribe()
     }
 }
@@ -191,7 +189,7 @@ impl Live {
         // in the tail already, and whoever lacks these reads the store. Tail and head change under
         // one lock.
         let mut tail = lock(&self.tail);
-        if last > *self.head.borrow() {
+        if last > self.head.get() {
             let next = tail.records.back().map(|placed| placed.position + 1);
             if next.is_some_and(|next| next != records[0].position) {
                 tail.clear();
@@ -215,7 +213,7 @@ impl Live {
     }
 
     /// Changes whenever the log grows, or is deleted.
-    pub fn grows(&self) -> watch::Receiver<u64> {
+    pub fn grows(&self) -> signal::Receiver {
         self.head.subscribe()
     }
 
@@ -235,7 +233,7 @@ impl Live {
     }
 
     /// Changes whenever a model has said some more.
-    pub fn said(&self) -> watch::Receiver<()> {
+    pub fn said(&self) -> signal::Receiver {
         self.said.subscribe()
     }
 }
@@ -303,11 +301,11 @@ mod tests {
         hub.appended(&uid, &placed(1..=4), Some(1));
         let (mut grows, mut feed) = (live.grows(), hub.feed());
         hub.lost(&uid);
-        assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
+        assert!(grows.has_changed() && feed.has_changed());
         assert_eq!(positions(live.after(4)), None);
         grows.mark_unchanged();
         feed.mark_unchanged();
         hub.appended(&uid, &placed(5..=5), None);
-        assert!(grows.has_changed().unwrap() && feed.has_changed().unwrap());
+        assert!(grows.has_changed() && feed.has_changed());
     }
 }

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lru::LruCache;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use crate::limits::Limits;
 use crate::session::id::{CallId, Owner, Principal, RequestId, SessionUid};
@@ -26,6 +25,7 @@ use crate::store::{self, Store};
 pub mod cast;
 mod drive;
 mod history;
+mod ids;
 pub mod index;
 mod invocations;
 mod live;
@@ -34,6 +34,7 @@ pub mod prompt;
 pub mod reconcile;
 mod run;
 mod sessions;
+mod signal;
 pub mod step;
 mod submit;
 mod trace;
@@ -41,6 +42,7 @@ mod watch;
 mod write;
 
 pub use cast::{Cast, Registry};
+pub use ids::Ids;
 pub(crate) use invocations::expired;
 pub use invocations::{Changed, Changes, Find, InvocationFilter, Listed};
 pub(crate) use run::no_agent;
@@ -61,21 +63,17 @@ pub(crate) struct Inner {
     cast: Cast,
     limits: Limits,
     owner: Owner,
+    ids: Ids,
     hub: Arc<live::Hub>,
     cache: Mutex<LruCache<SessionUid, Arc<Session>>>,
     /// The sessions of calls that are held, which never change.
     homes: Mutex<LruCache<CallId, SessionUid>>,
     /// What the drivers that rest had read of their logs.
     histories: Mutex<LruCache<SessionUid, history::History>>,
+    under_way: Mutex<HashMap<SessionUid, UnderWay>>,
     drivers: Mutex<HashMap<SessionUid, usize>>,
     tasks: TaskTracker,
     draining: CancellationToken,
-}
-
-/// A text that was never made before. Later ones sort behind earlier ones, so what is stored by
-/// them is stored side by side.
-pub(crate) fn mint() -> String {
-    Uuid::now_v7().to_string()
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -85,7 +83,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runner {
     /// A runner with an identity of its own. `recover` is to be called before it is used.
     pub fn new(store: Arc<dyn Store>, cast: Cast, limits: Limits) -> Self {
-        let owner = Owner::parse(Uuid::new_v4().to_string()).expect("a UUID is an id");
+        Self::with_ids(store, cast, limits, Ids::random())
+    }
+
+    /// A runner that gets all new ids from a source.
+    pub fn with_ids(store: Arc<dyn Store>, cast: Cast, limits: Limits, ids: Ids) -> Self {
+        let owner = Owner::parse(ids.uuid().to_string()).expect("a UUID is an id");
         let cached = NonZeroUsize::new(limits.cached_sessions).unwrap_or(NonZeroUsize::MIN);
         Self {
             inner: Arc::new(Inner {
@@ -93,10 +96,12 @@ impl Runner {
                 cast,
                 limits,
                 owner,
+                ids,
                 hub: Arc::default(),
                 cache: Mutex::new(LruCache::new(cached)),
                 homes: Mutex::new(LruCache::new(cached)),
                 histories: Mutex::new(LruCache::new(history::KEPT)),
+                under_way: Mutex::default(),
                 drivers: Mutex::default(),
                 tasks: TaskTracker::new(),
                 draining: CancellationToken::new(),
@@ -112,6 +117,11 @@ impl Runner {
     /// The store's clock, in microseconds since 1970.
     pub fn now(&self) -> u64 {
         self.inner.store.now()
+    }
+
+    /// Makes ids.
+    pub(crate) fn mint(&self) -> impl FnMut() -> String + Send + use<'_> {
+        self.inner.ids.mint()
     }
 
     /// Fires when the runner drains: streams end then.
@@ -209,6 +219,7 @@ impl Inner {
         uid: &SessionUid,
         mut session: Arc<Session>,
     ) -> Result<Arc<Session>, Refusal> {
+        let _way = self.under_way(uid);
         loop {
             let rows = self.store.read(uid, session.head, store::MAX_READ_ROWS).await;
             let rows = rows.map_err(refuse_store)?;
@@ -220,8 +231,21 @@ impl Inner {
         }
     }
 
+    /// To be held from before the store is asked until what it says is remembered.
+    pub(crate) fn under_way(&self, uid: &SessionUid) -> Way<'_> {
+        lock(&self.under_way).entry(uid.clone()).or_default().count += 1;
+        Way { inner: self, uid: uid.clone() }
+    }
+
     /// Keeps the newest fold of a session in memory.
     pub(crate) fn remember(&self, session: &Arc<Session>) {
+        let mut under_way = lock(&self.under_way);
+        if let Some(there) = under_way.get_mut(&session.uid) {
+            if session.head < there.head {
+                return;
+            }
+            there.head = session.head;
+        }
         let mut cache = lock(&self.cache);
         if cache.peek(&session.uid).is_none_or(|there| there.head < session.head) {
             cache.put(session.uid.clone(), session.clone());
@@ -230,6 +254,14 @@ impl Inner {
 
     pub(crate) fn forget(&self, uid: &SessionUid) {
         lock(&self.cache).pop(uid);
+    }
+
+    /// The session is no more, whatever comes back late.
+    pub(crate) fn forget_deleted(&self, uid: &SessionUid) {
+        if let Some(there) = lock(&self.under_way).get_mut(uid) {
+            there.head = u64::MAX;
+        }
+        self.forget(uid);
     }
 
     /// The name under which this process does things of its own accord.
@@ -243,6 +275,32 @@ impl Inner {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
         Ok(())
+    }
+}
+
+/// Reads and appends of one log that have yet to come back, and how long the log was when one that
+/// began since did. What comes back late is older, and must not stand in memory as the newest.
+#[derive(Default)]
+struct UnderWay {
+    count: usize,
+    head: u64,
+}
+
+/// One of them.
+pub(crate) struct Way<'a> {
+    inner: &'a Inner,
+    uid: SessionUid,
+}
+
+impl Drop for Way<'_> {
+    fn drop(&mut self) {
+        let mut under_way = lock(&self.inner.under_way);
+        if let Some(there) = under_way.get_mut(&self.uid) {
+            there.count -= 1;
+            if there.count == 0 {
+                under_way.remove(&self.uid);
+            }
+        }
     }
 }
 
@@ -303,6 +361,15 @@ pub(crate) fn refuse_store(error: store::Error) -> Refusal {
             Refusal::new(Reason::SessionQuarantined, message)
         }
     }
+}
+
+/// What was done could not be told: the caller must not be told that nothing was written.
+pub(crate) fn untold(refusal: Refusal) -> Refusal {
+    if !refusal.reason.wrote_nothing() {
+        return refusal;
+    }
+    let message = "the request was carried out, and what came of it cannot be read; repeat it";
+    Refusal::new(Reason::WriteOutcomeUnknown, message)
 }
 
 /// A caller's mark on a request, with a digest of the request's body.

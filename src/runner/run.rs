@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::drive::Driven;
 use super::submit::{Given, Submission};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
-use super::{Inner, Runner, index, mint, refuse_store};
+use super::{Inner, Runner, index, refuse_store, untold};
 use crate::session::Session;
 use crate::session::content::{Content, Object};
 use crate::session::decide::{Answered, Incoming, Incomings, Start, check_keys};
@@ -83,8 +83,14 @@ impl Runner {
                 (Some(_), true) => inner.run_answers(&caller, &run).await,
                 (Some(_), false) => inner.run_message(&caller, run.clone()).await,
             };
-            let started = begun?;
-            inner.skip_to(started, run.after_sequence).await
+            let started = match begun {
+                Ok(started) => started,
+                Err(refusal) => {
+                    let seen = inner.unless_seen::<Started>(&caller, "RunAsync", refusal).await?;
+                    return inner.replayed(seen).await;
+                }
+            };
+            inner.skip_to(started, run.after_sequence).await.map_err(untold)
         })
         .await
     }
@@ -104,9 +110,24 @@ pub(super) fn check_cursor(after_sequence: u64, last_sequence: u64) -> Result<()
 impl Inner {
     /// What an earlier request with the same mark began, as it is to be followed now.
     async fn replayed(&self, started: Started) -> Result<Started, Refusal> {
-        let session = self.session(&started.uid).await?.ok_or_else(gone)?;
+        let session = self.session_from(&started.uid, started.after).await?.ok_or_else(gone)?;
         let pauses_after = self.past(&session, &started.invocation).await?;
         Ok(Started { replayed: true, pauses_after, ..started })
+    }
+
+    /// The session for who follows it from behind an event on. What a list has shown may not be in
+    /// memory yet.
+    pub(super) async fn session_behind(
+        &self,
+        uid: &SessionUid,
+        after_sequence: u64,
+    ) -> Result<std::sync::Arc<Session>, Refusal> {
+        let mut session = self.session(uid).await?.ok_or_else(gone)?;
+        if after_sequence > session.last_sequence {
+            session = self.reload(uid).await?.ok_or_else(gone)?;
+        }
+        check_cursor(after_sequence, session.last_sequence)?;
+        Ok(session)
     }
 
     /// The position up to which the pauses of an invocation are past: the one that it is in is not,
@@ -164,8 +185,7 @@ impl Inner {
                 .with("invocation_id", id));
         }
         let uid = self.find_session(&view.session).await?;
-        let session = self.session(&uid).await?.ok_or_else(gone)?;
-        check_cursor(run.after_sequence, session.last_sequence)?;
+        let session = self.session_behind(&uid, run.after_sequence).await?;
         Ok(Started {
             uid,
             key: view.session,
@@ -199,7 +219,7 @@ impl Inner {
                 .with("value", most));
         }
         let start = Start {
-            invocation: InvocationId::parse(format!("e-{}", mint())).expect("an id"),
+            invocation: InvocationId::parse(format!("e-{}", self.ids.text())).expect("an id"),
             agent,
             config: RunConfig {
                 streaming: run.streaming,
@@ -242,12 +262,12 @@ impl Inner {
         user: UserId,
         start: Start,
     ) -> Result<Started, Refusal> {
-        let uid = SessionUid::parse(mint()).expect("a UUID is an id");
-        let id = SessionId::parse(mint()).expect("a UUID is an id");
+        let uid = SessionUid::parse(self.ids.text()).expect("a UUID is an id");
+        let id = SessionId::parse(self.ids.text()).expect("a UUID is an id");
         let key = SessionKey { app, user, id };
         let created = Body::Created { uid, key, state: Object::new() };
         let (now, by) = (self.store.now(), caller.principal.clone());
-        let mut mint = mint;
+        let mut mint = self.ids.mint();
         let draft = Draft::begin(created, now, by, &mut mint);
         let mut draft = draft.expect("the record begins a session");
         draft.start(start)?;

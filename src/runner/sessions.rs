@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::invocations::Listed;
 use super::run::{gone, no_agent};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
-use super::{Inner, Runner, index, mint, quarantine, refuse_store};
+use super::{Inner, Runner, index, quarantine, refuse_store, untold};
 use crate::session::adk::Transcript;
 use crate::session::content::{Event, Object};
 use crate::session::decide::{check_keys, own_keys};
@@ -86,10 +85,10 @@ impl Runner {
             if inner.cast.app(&new.app).is_none() {
                 return Err(no_agent(&new.app));
             }
-            let made = || SessionId::parse(mint()).expect("a UUID is an id");
+            let made = || SessionId::parse(inner.ids.text()).expect("a UUID is an id");
             let id = new.id.unwrap_or_else(made);
             let key = SessionKey { app: new.app, user: new.user, id };
-            let uid = SessionUid::parse(mint()).expect("a UUID is an id");
+            let uid = SessionUid::parse(inner.ids.text()).expect("a UUID is an id");
             let own = own_keys(&new.state);
             let state = match &history {
                 None => own,
@@ -101,7 +100,7 @@ impl Runner {
             };
             let created = Body::Created { uid, key: key.clone(), state };
             let (now, by) = (inner.store.now(), caller.principal.clone());
-            let mut mint = mint;
+            let mut mint = inner.ids.mint();
             let draft = Draft::begin(created, now, by, &mut mint);
             let mut draft = draft.expect("the record begins a session");
             for event in history.into_iter().flat_map(|history| history.events) {
@@ -127,7 +126,7 @@ impl Runner {
                     );
                 }
             }
-            inner.session_view(&key).await
+            inner.session_view(&key).await.map_err(untold)
         })
         .await
     }
@@ -188,7 +187,7 @@ impl Runner {
             let done = inner
                 .decide(&uid, &caller.principal, |draft| {
                     // ADK: a change of state by a caller has an invocation id of its own.
-                    let id = InvocationId::parse(format!("p-{}", Uuid::new_v4()));
+                    let id = InvocationId::parse(format!("p-{}", inner.ids.text()));
                     draft.change_state(id.expect("a UUID makes an id"), delta.clone());
                     let kept = Kept { uid: uid.clone(), key: key.clone() };
                     let request = write::request(&caller, method, &kept);
@@ -199,7 +198,7 @@ impl Runner {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
                 write::outcome_of::<Kept>(&recorded, mark)?;
             }
-            inner.session_view(&key).await
+            inner.session_view(&key).await.map_err(untold)
         })
         .await
     }
@@ -219,7 +218,7 @@ impl Runner {
                 Err(refusal) if refusal.reason == Reason::SessionNotFound => return Ok(()),
                 Err(refusal) => return Err(refusal),
             };
-            inner.cancel_paused(&caller, &uid).await?;
+            let cancelled = inner.cancel_paused(&caller, &uid).await?;
             let done = inner
                 .decide(&uid, &caller.principal, |draft| {
                     if let Some(running) = &draft.session.running {
@@ -237,7 +236,8 @@ impl Runner {
                     let request = write::request(&caller, method, &kept);
                     Ok(Decided { value: (), request, delete: true })
                 })
-                .await?;
+                .await;
+            let done = done.map_err(|refusal| if cancelled { untold(refusal) } else { refusal })?;
             if let Some((Outcome::Seen(recorded), _)) = done {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
                 write::outcome_of::<Kept>(&recorded, mark)?;
@@ -288,6 +288,8 @@ impl Inner {
     /// The session that a request made or changed before, as it is now. One that was deleted since
     /// is gone, whoever has its names now.
     async fn kept_view(&self, kept: &Kept) -> Result<SessionView, Refusal> {
+        // What an earlier attempt did is durable, and may not be in memory yet.
+        self.reload(&kept.uid).await?;
         let view = self.session_view(&kept.key).await?;
         if view.session.uid == kept.uid { Ok(view) } else { Err(gone()) }
     }
@@ -306,13 +308,13 @@ impl Inner {
     }
 
     /// Ends the paused invocations of a session that is to be deleted, as a record that followers
-    /// and watchers see.
+    /// and watchers see. True: there were some.
     async fn cancel_paused(
         self: &Arc<Self>,
         caller: &Caller,
         uid: &SessionUid,
-    ) -> Result<(), Refusal> {
-        self.decide(uid, &caller.principal, |draft| {
+    ) -> Result<bool, Refusal> {
+        let done = self.decide(uid, &caller.principal, |draft| {
             if let Some(running) = &draft.session.running {
                 let message = "an invocation of the session is running; cancel it first";
                 return Err(
@@ -323,9 +325,8 @@ impl Inner {
             for invocation in &paused {
                 draft.end(invocation, Ending::Cancelled);
             }
-            Ok(Decided::new(()))
-        })
-        .await?;
-        Ok(())
+            Ok(Decided::new(!paused.is_empty()))
+        });
+        Ok(matches!(done.await?, Some((Outcome::Done(true), _))))
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::index::{self, InvocationView};
 use super::run::{Started, check_cursor, gone};
 use super::write::{self, Caller, Decided, Outcome};
-use super::{Inner, Runner, lock, refuse_store};
+use super::{Inner, Runner, lock, refuse_store, untold};
 use crate::session::Session;
 use crate::session::call::Call;
 use crate::session::decide::{Answered, Incomings, find};
@@ -85,9 +85,13 @@ impl Runner {
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
                 return inner.submitted_before(&submission, kept).await;
             }
-            match inner.give(&caller, method, &submission, 0).await? {
-                Given::Now(submitted) => Ok(*submitted),
-                Given::Before(_) => {
+            match inner.give(&caller, method, &submission, 0).await {
+                Ok(Given::Now(submitted)) => Ok(*submitted),
+                Err(refusal) => {
+                    let kept = inner.unless_seen::<Kept>(&caller, method, refusal).await?;
+                    inner.submitted_before(&submission, kept).await
+                }
+                Ok(Given::Before(_)) => {
                     let kept = inner.seen::<Kept>(&caller, method).await?.ok_or_else(gone)?;
                     inner.submitted_before(&submission, kept).await
                 }
@@ -183,9 +187,16 @@ impl Inner {
             let (outcome, session) = done.ok_or_else(gone)?;
             match outcome {
                 Outcome::Done(Some(kept)) => {
+                    let wrote = !matches!(kept.outcome, Answered::Duplicate);
+                    // It may repeat an earlier attempt of the same request, carried out meanwhile.
+                    let before = if wrote { None } else { self.given(caller, method).await? };
+                    if let Some(started) = before {
+                        return Ok(Given::Before(started));
+                    }
                     let kept = self.placed(submission, kept, &past, &session).await?;
-                    let submitted = self.submitted(submission, kept, &session).await?;
-                    return Ok(Given::Now(Box::new(submitted)));
+                    let submitted = self.submitted(submission, kept, &session).await;
+                    let told = submitted.map_err(|no| if wrote { untold(no) } else { no })?;
+                    return Ok(Given::Now(Box::new(told)));
                 }
                 Outcome::Done(None) => debug_assert!(stale),
                 Outcome::Seen(recorded) => {
@@ -200,6 +211,14 @@ impl Inner {
             }
         }
         Err(Refusal::new(Reason::Overloaded, "others changed the call all the time; try again"))
+    }
+
+    /// What an earlier attempt of the request set going.
+    async fn given(&self, caller: &Caller, method: &str) -> Result<Option<Started>, Refusal> {
+        if method == "RunAsync" {
+            return self.seen::<Started>(caller, method).await;
+        }
+        Ok(self.seen::<Kept>(caller, method).await?.map(|kept| kept.started))
     }
 
     /// A repeat of an answer is followed from where that answer stands.
@@ -232,7 +251,8 @@ impl Inner {
         submission: &Submission,
         kept: Kept,
     ) -> Result<Submitted, Refusal> {
-        let session = self.session(&kept.started.uid).await?.ok_or_else(gone)?;
+        let (uid, position) = (&kept.started.uid, kept.started.after);
+        let session = self.session_from(uid, position).await?.ok_or_else(gone)?;
         self.submitted(submission, kept, &session).await
     }
 

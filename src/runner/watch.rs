@@ -5,11 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 use super::live::{Live, Placed, Speech};
-use super::run::{Started, check_cursor, gone};
-use super::{Inner, Runner, index, quarantine, refuse_store};
+use super::run::{Started, gone};
+use super::{Inner, Runner, index, quarantine, refuse_store, signal};
 use crate::session::call::Call;
 use crate::session::codec;
 use crate::session::content::Event;
@@ -53,8 +51,8 @@ pub struct Follow {
     /// The reply whose whole text was seen last: pieces of it that come late are dropped.
     whole: Option<EventId>,
     live: Arc<Live>,
-    grows: watch::Receiver<u64>,
-    said: watch::Receiver<()>,
+    grows: signal::Receiver,
+    said: signal::Receiver,
     /// What is being spoken, and how many bytes of it were shown.
     heard: Vec<(Arc<Speech>, usize)>,
 }
@@ -78,8 +76,7 @@ impl Runner {
     ) -> Result<Follow, Refusal> {
         let inner = &self.inner;
         let uid = inner.find_session(key).await?;
-        let session = inner.session(&uid).await?.ok_or_else(gone)?;
-        check_cursor(after_sequence, session.last_sequence)?;
+        let session = inner.session_behind(&uid, after_sequence).await?;
         // The end of the invocation is told however far the cursor is behind it.
         let mut latest = u64::MAX;
         if let Some(id) = &invocation {
@@ -169,8 +166,8 @@ impl Follow {
             }
             tokio::select! {
                 biased;
-                _ = self.grows.changed() => {}
-                _ = self.said.changed() => {
+                () = self.grows.changed() => {}
+                () = self.said.changed() => {
                     if let Some(piece) = self.piece(None) {
                         return Ok(Item::Piece(piece));
                     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
 use super::drive::Driven;
 use super::live::Placed;
@@ -104,7 +103,7 @@ impl Inner {
         let records = placed.iter().map(|placed| placed.record.as_ref());
         shared.extend(index::shared(&session.key, records));
         let batch = Batch {
-            id: Uuid::new_v4().into_bytes(),
+            id: self.ids.uuid().into_bytes(),
             uid: uid.clone(),
             expected,
             rows,
@@ -114,6 +113,7 @@ impl Inner {
             request: plan.request,
             delete: plan.delete,
         };
+        let _way = self.under_way(&uid);
         // It may be written though nobody knows: then memory is behind, and the tail has a hole.
         let appended = self.append(batch).await.inspect_err(|_| {
             self.forget(&uid);
@@ -133,7 +133,7 @@ impl Inner {
         super::trace::appended(&session.key, records);
         let session = Arc::new(session);
         if plan.delete {
-            self.forget(&uid);
+            self.forget_deleted(&uid);
         } else {
             self.remember(&session);
             self.settle_home(&session, &touched);
@@ -187,24 +187,21 @@ impl Inner {
     ) -> Result<Option<(Outcome<T>, Arc<Session>)>, Refusal> {
         for _ in 0..self.limits.conflicts {
             let Some(before) = self.session(uid).await? else { return Ok(None) };
-            let mut mint = super::mint;
+            let mut mint = self.ids.mint();
             let now = self.store.now();
             let mut draft = Draft::new(Session::clone(&before), now, by.clone(), &mut mint);
             let decided = match decision(&mut draft) {
-                Ok(decided) => decided,
-                // What is durable already may be in memory a moment later: no is said only to what
-                // the log says.
-                Err(refusal) => {
+                Ok(decided) if decided.delete || !draft.records.is_empty() => decided,
+                // What is durable already may be in memory a moment later: that nothing is to be
+                // done is said only to what the log says, and so is no.
+                nothing => {
                     let there = self.read_on(uid, before.clone()).await?;
-                    if there.head == before.head {
-                        return Err(refusal);
+                    if there.head > before.head {
+                        continue;
                     }
-                    continue;
+                    return nothing.map(|decided| Some((Outcome::Done(decided.value), before)));
                 }
             };
-            if draft.records.is_empty() && !decided.delete {
-                return Ok(Some((Outcome::Done(decided.value), before)));
-            }
             let claimed = !decided.delete && draft.claim_if_free(&self.owner);
             let driven = claimed.then(|| Driven::new(self, uid));
             if claimed {
@@ -220,7 +217,11 @@ impl Inner {
                     }
                     return Ok(Some((Outcome::Done(decided.value), after)));
                 }
-                Written::Seen(recorded) => return Ok(Some((Outcome::Seen(recorded), before))),
+                Written::Seen(recorded) => {
+                    // What an earlier attempt did is durable, and may not be in memory yet.
+                    self.reload(uid).await?;
+                    return Ok(Some((Outcome::Seen(recorded), before)));
+                }
                 Written::Conflict | Written::Exists => {}
             }
         }
@@ -238,6 +239,20 @@ impl Inner {
         let recorded = self.store.request(&caller.principal, method, &mark.id).await;
         let Some(recorded) = recorded.map_err(refuse_store)? else { return Ok(None) };
         outcome_of(&recorded, mark).map(Some)
+    }
+
+    /// A refusal of a request stands, unless an earlier attempt of it has been carried out since it
+    /// was looked for: then what that one did is the outcome.
+    pub(crate) async fn unless_seen<T: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        method: &str,
+        refusal: Refusal,
+    ) -> Result<T, Refusal> {
+        if refusal.reason.wrote_nothing() {
+            return Err(refusal);
+        }
+        self.seen(caller, method).await?.ok_or(refusal)
     }
 }
 

@@ -7,17 +7,20 @@ use super::request::{object, read_mark};
 use super::{Faults, Refusal};
 use crate::limits::Limits;
 use crate::proto::v1 as pb;
-use crate::runner::{NewSession, mint};
+use crate::runner::NewSession;
 use crate::session::adk::{self, Defaults, MAX_TEXT_DEPTH, Transcript};
+use crate::session::draft::Mint;
 use crate::session::id::{AppName, RequestId, SessionId, UserId};
 use crate::session::json;
 use crate::session::refusal::Reason;
 
-/// ImportSession, with its mark. `now` is the time of events that do not say theirs.
+/// ImportSession, with its mark. `now` is the time of events that do not say theirs;
+/// `mint` makes ids of those that have none.
 pub(crate) fn import_session(
     request: pb::ImportSessionRequest,
     limits: &Limits,
     now: u64,
+    mint: &mut (dyn Mint + Send),
 ) -> Result<(NewSession, Transcript, Option<RequestId>), Refusal> {
     let pb::ImportSessionRequest {
         app_name,
@@ -58,7 +61,7 @@ pub(crate) fn import_session(
     let history = match value {
         Some(value) => {
             check_count(adk::count(&value).unwrap_or(0), limits)?;
-            read(&value, field, Defaults { now, author: &author, mint: &mut mint }, &mut faults)
+            read(&value, field, Defaults { now, author: &author, mint }, &mut faults)
         }
         None => None,
     };
