@@ -12,7 +12,7 @@ use super::write::{self, Caller, Decided, Outcome};
 use super::{Inner, Runner, refuse_store};
 use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, UserId};
 use crate::session::refusal::{Reason, Refusal};
-use crate::store::{Query, Stored};
+use crate::store::{MAX_ENTRIES, Query, Stored};
 
 /// Which invocations are wanted; all that is set must match.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -208,8 +208,19 @@ impl Inner {
     /// A page of entries, with where the next begins.
     pub(super) async fn list(&self, mut query: Query) -> Result<Listed<Stored>, Refusal> {
         let wanted = query.limit;
-        query.limit = wanted + 1;
-        let (mut items, _) = self.store.list(query).await.map_err(refuse_store)?;
+        let mut items: Vec<Stored> = Vec::new();
+        // One more tells whether there is more; the store gives only so many at a time.
+        loop {
+            let missing = wanted + 1 - items.len();
+            query.limit = missing.min(MAX_ENTRIES);
+            let (page, _) = self.store.list(query.clone()).await.map_err(refuse_store)?;
+            let whole = page.len() == query.limit && page.len() < missing;
+            items.extend(page);
+            if !whole {
+                break;
+            }
+            query.after = items.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
+        }
         let more = items.len() > wanted;
         items.truncate(wanted);
         let last = items.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
