@@ -149,7 +149,8 @@ impl Runner {
     pub async fn cancel(&self, caller: Caller, find: Find) -> Result<InvocationView, Refusal> {
         self.inner.check_open()?;
         let inner = self.inner.clone();
-        self.detached(async move {
+        let wanted = find.id.clone();
+        let done = self.detached(async move {
             let method = "CancelInvocation";
             if let Some(seen) = inner.seen::<Cancelled>(&caller, method).await? {
                 return inner.invocation(&seen.id).await;
@@ -181,9 +182,19 @@ impl Runner {
                 }
                 State::Running | State::Paused | State::Cancelled => Ok(view),
             }
+        });
+        done.await.map_err(|refusal| match refusal.reason {
+            // The session is deleted meanwhile, and its invocations with it.
+            Reason::SessionNotFound => no_invocation(&wanted),
+            _ => refusal,
         })
-        .await
     }
+}
+
+/// There is no such invocation, or it is not the caller's to know.
+fn no_invocation(id: &InvocationId) -> Refusal {
+    Refusal::new(Reason::InvocationNotFound, "there is no such invocation")
+        .with("invocation_id", id)
 }
 
 /// One that cannot be read (an alarm is logged) keeps no other one from being listed.
@@ -201,8 +212,7 @@ impl Inner {
         if wanted {
             return Ok(view);
         }
-        Err(Refusal::new(Reason::InvocationNotFound, "there is no such invocation")
-            .with("invocation_id", &find.id))
+        Err(no_invocation(&find.id))
     }
 
     /// A page of entries, with where the next begins.
