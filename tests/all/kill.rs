@@ -1,6 +1,7 @@
 //! Servers as processes, on an SQLite file: killed between steps and at any instant, stopped by
 //! SIGTERM, and refused a start. Nothing acknowledged is ever lost, and everything goes on.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -18,7 +19,9 @@ use tonic::transport::Channel;
 use crate::support::{Client, say, story, submit};
 
 mod drain;
-mod random;
+mod history;
+mod load;
+mod storm;
 
 const APP: &str = "reimbursement_agent";
 
@@ -55,6 +58,12 @@ impl Process {
     /// SIGKILL.
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
+    }
+
+    /// It is left alone for so long, and must not end by itself meanwhile.
+    pub async fn lives(&mut self, time: Duration) {
+        let ended = tokio::time::timeout(time, self.child.wait()).await;
+        assert!(ended.is_err(), "a server ended by itself: {ended:?}");
     }
 
     /// SIGTERM, and no more.
