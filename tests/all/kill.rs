@@ -195,6 +195,53 @@ async fn a_file_that_is_read_only_is_refused() {
 }
 
 #[tokio::test]
+async fn a_server_whose_disk_fails_stops_and_the_next_one_tells_the_truth() {
+    let directory = TempDir::new().unwrap();
+    // No file may grow beyond so many blocks: a write of the log fails then.
+    let limited = serve(directory.path(), &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap '' XFSZ; ulimit -f 2048; exec "$0" "$@""#]);
+    shell.arg(limited.get_program()).args(limited.get_args()).stderr(Stdio::piped());
+    let mut server = Process::start(shell).await;
+    let mut said = server.child.stderr.take().unwrap();
+    let mut client = server.client().await;
+    let message = |n: usize| pb::RunAsyncRequest {
+        request_id: format!("message-{n}"),
+        ..say(APP, "", "Please reimburse $200 for conference travel")
+    };
+    let mut told = Vec::new();
+    loop {
+        match client.try_run(message(told.len())).await {
+            Ok(run) if run.end.state() == State::Paused => told.push(run),
+            // It was begun, or it is not known; then the server drained.
+            Ok(run) => break assert_eq!(run.end.state(), State::Reconnect),
+            Err(_) => break,
+        }
+        assert!(told.len() < 1_000, "the disk never failed");
+    }
+    assert!(!told.is_empty());
+    assert_eq!(server.ended().await, 1);
+    let mut why = String::new();
+    in_time("the reason", said.read_to_string(&mut why)).await.unwrap();
+    assert!(why.contains("\nthe store failed: "), "{why}");
+
+    let server = Process::start(serve(directory.path(), &[])).await;
+    let mut client = server.client().await;
+    for (n, before) in told.iter().enumerate() {
+        let again = client.run(message(n)).await;
+        assert!(again.begin.replayed);
+        assert_eq!((&again.events, &again.end), (&before.events, &before.end));
+    }
+    // Whether the last one is there or not, it is there once.
+    let last = client.run(message(told.len())).await;
+    assert_eq!(last.end.state(), State::Paused);
+    let everything = pb::ListInvocationsRequest { page_size: 1_000, ..Default::default() };
+    let listed = client.agents.list_invocations(everything).await.unwrap().into_inner();
+    assert_eq!(listed.invocations.len(), told.len() + 1);
+    server.kill().await;
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_is_refused_before_anything_is_made() {
     let directory = TempDir::new().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
