@@ -182,6 +182,28 @@ async fn a_file_has_one_server() {
 }
 
 #[tokio::test]
+async fn what_is_made_is_for_the_servers_user_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = TempDir::new().unwrap();
+    let made = directory.path().join("var").join("lib");
+    let server = Process::start(serve(&made, &[])).await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&made), mode(made.parent().unwrap())), (0o700, 0o700));
+    let mut files: Vec<_> = std::fs::read_dir(&made).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    let names: Vec<_> = files.iter().map(|file| file.file_name().unwrap()).collect();
+    assert_eq!(names, ["store.db", "store.db-shm", "store.db-wal", "store.db.lock"]);
+    for file in &files {
+        assert_eq!(mode(file), 0o600, "{}", file.display());
+    }
+    server.kill().await;
+    // Whoever lets others in is not locked out again.
+    std::fs::set_permissions(&files[0], PermissionsExt::from_mode(0o640)).unwrap();
+    Process::start(serve(&made, &[])).await.kill().await;
+    assert_eq!(mode(&files[0]), 0o640);
+}
+
+#[tokio::test]
 async fn a_file_that_is_read_only_is_refused() {
     let directory = TempDir::new().unwrap();
     Process::start(serve(directory.path(), &[])).await.kill().await;
