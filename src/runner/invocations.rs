@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::index::{self, InvocationView, State};
 use super::run::gone;
 use super::write::{self, Caller, Decided, Outcome};
 use super::{Inner, Runner, refuse_store, signal, untold};
 use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, UserId};
 use crate::session::refusal::{Reason, Refusal};
-use crate::store::{Query, Stored};
-use serde::{Deserialize, Serialize};
+use crate::store::{MAX_ENTRIES, Query, Stored};
 
 /// Which invocations are wanted; all that is set must match.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -147,7 +148,8 @@ impl Runner {
     pub async fn cancel(&self, caller: Caller, find: Find) -> Result<InvocationView, Refusal> {
         self.inner.check_open()?;
         let inner = self.inner.clone();
-        self.detached(async move {
+        let wanted = find.id.clone();
+        let done = self.detached(async move {
             let method = "CancelInvocation";
             if let Some(seen) = inner.seen::<Cancelled>(&caller, method).await? {
                 let view = inner.invocation(&seen.id).await?;
@@ -182,9 +184,19 @@ impl Runner {
                 }
                 State::Running | State::Paused | State::Cancelled => Ok(view),
             }
+        });
+        done.await.map_err(|refusal| match refusal.reason {
+            // The session is deleted meanwhile, and its invocations with it.
+            Reason::SessionNotFound => no_invocation(&wanted),
+            _ => refusal,
         })
-        .await
     }
+}
+
+/// There is no such invocation, or it is not the caller's to know.
+fn no_invocation(id: &InvocationId) -> Refusal {
+    Refusal::new(Reason::InvocationNotFound, "there is no such invocation")
+        .with("invocation_id", id)
 }
 
 /// One that cannot be read (an alarm is logged) keeps no other one from being listed.
@@ -202,15 +214,25 @@ impl Inner {
         if wanted {
             return Ok(view);
         }
-        Err(Refusal::new(Reason::InvocationNotFound, "there is no such invocation")
-            .with("invocation_id", &find.id))
+        Err(no_invocation(&find.id))
     }
 
     /// A page of entries, with where the next begins.
     pub(super) async fn list(&self, mut query: Query) -> Result<Listed<Stored>, Refusal> {
         let wanted = query.limit;
-        query.limit = wanted + 1;
-        let (mut items, _) = self.store.list(query).await.map_err(refuse_store)?;
+        let mut items: Vec<Stored> = Vec::new();
+        // One more tells whether there is more; the store gives only so many at a time.
+        loop {
+            let missing = wanted + 1 - items.len();
+            query.limit = missing.min(MAX_ENTRIES);
+            let (page, _) = self.store.list(query.clone()).await.map_err(refuse_store)?;
+            let whole = page.len() == query.limit && page.len() < missing;
+            items.extend(page);
+            if !whole {
+                break;
+            }
+            query.after = items.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
+        }
         let more = items.len() > wanted;
         items.truncate(wanted);
         let last = items.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));

@@ -80,7 +80,8 @@ impl Runner {
     ) -> Result<Submitted, Refusal> {
         self.inner.check_open()?;
         let inner = self.inner.clone();
-        self.detached(async move {
+        let first = submission.answers.answers.first().map(|answer| answer.call.clone());
+        let done = self.detached(async move {
             let method = "SubmitFunctionResponse";
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
                 return inner.submitted_before(&submission, kept).await;
@@ -96,8 +97,12 @@ impl Runner {
                     inner.submitted_before(&submission, kept).await
                 }
             }
+        });
+        done.await.map_err(|refusal| match (refusal.reason, first) {
+            // The session is deleted meanwhile, and its calls with it.
+            (Reason::SessionNotFound | Reason::InvocationNotFound, Some(call)) => no_call(&call),
+            _ => refusal,
         })
-        .await
     }
 }
 

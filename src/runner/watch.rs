@@ -16,8 +16,13 @@ use crate::session::record::{Body, Ending, Record};
 use crate::session::refusal::{Reason, Refusal};
 use crate::store;
 
-/// How many records one read of a follower takes from the store.
+/// How many records one read of a follower takes from the store, and the first one.
 const READ_RECORDS: usize = 256;
+const FIRST_READ: usize = 32;
+
+/// How many bytes of records a follower holds of a read, whose client may not read on; one record
+/// at least.
+const READ_BYTES: usize = 1 << 20;
 
 /// What a follower sees.
 #[derive(Debug, Clone)]
@@ -48,6 +53,8 @@ pub struct Follow {
     own: Option<EventId>,
     caught_up: bool,
     buffer: VecDeque<Placed>,
+    /// How many records the next read takes.
+    reads: usize,
     /// The reply whose whole text was seen last: pieces of it that come late are dropped.
     whole: Option<EventId>,
     live: Arc<Live>,
@@ -126,6 +133,7 @@ impl Follow {
             own: None,
             caught_up: false,
             buffer: VecDeque::new(),
+            reads: FIRST_READ,
             whole: None,
             grows: live.grows(),
             said,
@@ -207,8 +215,9 @@ impl Follow {
             self.buffer.extend(records);
             return Ok(!self.buffer.is_empty());
         }
-        let rows = self.inner.store.read(&self.uid, self.position, READ_RECORDS).await;
-        let rows = rows.map_err(refuse_store)?;
+        let rows = self.inner.store.read(&self.uid, self.position, self.reads).await;
+        let mut rows = rows.map_err(refuse_store)?;
+        self.reads = fit(&mut rows);
         for row in &rows {
             let record =
                 codec::decode_record(&row.bytes).map_err(|wrong| quarantine(&self.uid, &wrong))?;
@@ -276,6 +285,22 @@ impl Follow {
     }
 }
 
+/// Takes from a read what a follower may hold, and tells how many records the next one takes: twice
+/// as many as fitted.
+fn fit(rows: &mut Vec<store::Row>) -> usize {
+    if rows.is_empty() {
+        return FIRST_READ;
+    }
+    let mut bytes = 0;
+    let fitting = rows.iter().take_while(|row| {
+        bytes += row.bytes.len();
+        bytes <= READ_BYTES
+    });
+    let fitting = fitting.count().max(1);
+    rows.truncate(fitting);
+    (2 * fitting).min(READ_RECORDS)
+}
+
 impl Inner {
     /// An invocation, open or over.
     pub(crate) async fn invocation(
@@ -289,5 +314,27 @@ impl Inner {
                 .with("invocation_id", id)
         })?;
         index::read(&stored.entry.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many records of this size are read: how many are held, and how many are read next.
+    fn read(records: usize, bytes: usize) -> (usize, usize) {
+        let row = store::Row { position: 1, sequence: 1, bytes: vec![0; bytes] };
+        let mut rows = vec![row; records];
+        let next = fit(&mut rows);
+        (rows.len(), next)
+    }
+
+    #[test]
+    fn a_follower_holds_so_many_bytes_and_no_more() {
+        assert_eq!(read(FIRST_READ, 100), (32, 64));
+        assert_eq!(read(READ_RECORDS, 100), (256, 256));
+        assert_eq!(read(FIRST_READ, READ_BYTES / 4), (4, 8));
+        assert_eq!(read(FIRST_READ, 2 * READ_BYTES), (1, 2), "one at least");
+        assert_eq!(read(0, 0), (0, FIRST_READ), "the log has not grown");
     }
 }

@@ -25,6 +25,7 @@ mod error;
 mod list;
 mod lock;
 mod pool;
+mod private;
 mod read;
 mod schema;
 #[cfg(test)]

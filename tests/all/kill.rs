@@ -1,6 +1,7 @@
 //! Servers as processes, on an SQLite file: killed between steps and at any instant, stopped by
 //! SIGTERM, and refused a start. Nothing acknowledged is ever lost, and everything goes on.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -18,7 +19,9 @@ use tonic::transport::Channel;
 use crate::support::{Client, say, story, submit};
 
 mod drain;
-mod random;
+mod history;
+mod load;
+mod storm;
 
 const APP: &str = "reimbursement_agent";
 
@@ -55,6 +58,12 @@ impl Process {
     /// SIGKILL.
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
+    }
+
+    /// It is left alone for so long, and must not end by itself meanwhile.
+    pub async fn lives(&mut self, time: Duration) {
+        let ended = tokio::time::timeout(time, self.child.wait()).await;
+        assert!(ended.is_err(), "a server ended by itself: {ended:?}");
     }
 
     /// SIGTERM, and no more.
@@ -173,6 +182,28 @@ async fn a_file_has_one_server() {
 }
 
 #[tokio::test]
+async fn what_is_made_is_for_the_servers_user_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = TempDir::new().unwrap();
+    let made = directory.path().join("var").join("lib");
+    let server = Process::start(serve(&made, &[])).await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&made), mode(made.parent().unwrap())), (0o700, 0o700));
+    let mut files: Vec<_> = std::fs::read_dir(&made).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    let names: Vec<_> = files.iter().map(|file| file.file_name().unwrap()).collect();
+    assert_eq!(names, ["store.db", "store.db-shm", "store.db-wal", "store.db.lock"]);
+    for file in &files {
+        assert_eq!(mode(file), 0o600, "{}", file.display());
+    }
+    server.kill().await;
+    // Whoever lets others in is not locked out again.
+    std::fs::set_permissions(&files[0], PermissionsExt::from_mode(0o640)).unwrap();
+    Process::start(serve(&made, &[])).await.kill().await;
+    assert_eq!(mode(&files[0]), 0o640);
+}
+
+#[tokio::test]
 async fn a_file_that_is_read_only_is_refused() {
     let directory = TempDir::new().unwrap();
     Process::start(serve(directory.path(), &[])).await.kill().await;
@@ -183,6 +214,53 @@ async fn a_file_that_is_read_only_is_refused() {
     let (code, said) = refused(serve(directory.path(), &[]));
     assert_eq!(code, 2, "{said}");
     assert!(said.ends_with("store.db is read-only\n"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_whose_disk_fails_stops_and_the_next_one_tells_the_truth() {
+    let directory = TempDir::new().unwrap();
+    // No file may grow beyond so many blocks: a write of the log fails then.
+    let limited = serve(directory.path(), &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap '' XFSZ; ulimit -f 2048; exec "$0" "$@""#]);
+    shell.arg(limited.get_program()).args(limited.get_args()).stderr(Stdio::piped());
+    let mut server = Process::start(shell).await;
+    let mut said = server.child.stderr.take().unwrap();
+    let mut client = server.client().await;
+    let message = |n: usize| pb::RunAsyncRequest {
+        request_id: format!("message-{n}"),
+        ..say(APP, "", "Please reimburse $200 for conference travel")
+    };
+    let mut told = Vec::new();
+    loop {
+        match client.try_run(message(told.len())).await {
+            Ok(run) if run.end.state() == State::Paused => told.push(run),
+            // It was begun, or it is not known; then the server drained.
+            Ok(run) => break assert_eq!(run.end.state(), State::Reconnect),
+            Err(_) => break,
+        }
+        assert!(told.len() < 1_000, "the disk never failed");
+    }
+    assert!(!told.is_empty());
+    assert_eq!(server.ended().await, 1);
+    let mut why = String::new();
+    in_time("the reason", said.read_to_string(&mut why)).await.unwrap();
+    assert!(why.contains("\nthe store failed: "), "{why}");
+
+    let server = Process::start(serve(directory.path(), &[])).await;
+    let mut client = server.client().await;
+    for (n, before) in told.iter().enumerate() {
+        let again = client.run(message(n)).await;
+        assert!(again.begin.replayed);
+        assert_eq!((&again.events, &again.end), (&before.events, &before.end));
+    }
+    // Whether the last one is there or not, it is there once.
+    let last = client.run(message(told.len())).await;
+    assert_eq!(last.end.state(), State::Paused);
+    let everything = pb::ListInvocationsRequest { page_size: 1_000, ..Default::default() };
+    let listed = client.agents.list_invocations(everything).await.unwrap().into_inner();
+    assert_eq!(listed.invocations.len(), told.len() + 1);
+    server.kill().await;
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod kill;
 mod leaving;
 mod main_job;
 mod ownership;
+mod races;
 mod requests;
 mod sim;
 mod streams;

@@ -14,6 +14,7 @@ use crate::support::{Client, Server, USER, sample, say, submit};
 
 mod followers;
 mod pieces;
+mod unread;
 
 const APP: &str = "reimbursement_agent";
 

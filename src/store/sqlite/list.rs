@@ -121,6 +121,14 @@ pub(super) fn changes(
     let mut entries = select(&moment, kind, CHANGES, params![kind, int(after), limit as i64 + 1])?;
     // Groups that were committed since may be in the page, and are whole then.
     let upto = |entries: &[Stored]| entries.last().map_or(feed, |last| last.feed.max(feed));
+    if entries.is_empty() && after > feed {
+        // A group can be seen before the writer tells its number; then whoever saw it asks from
+        // there on. Otherwise the file has gone back.
+        let seen = "SELECT 1 FROM entries
+            WHERE kind = ?1 AND ord <> '' AND state <> '' AND feed = ?2";
+        let seen = moment.prepare_cached(seen)?.exists(params![kind, int(after)])?;
+        return Ok(Changes { entries, upto: if seen { after } else { feed }, more: false });
+    }
     if entries.len() <= limit {
         return Ok(Changes { upto: upto(&entries), entries, more: false });
     }

@@ -1,10 +1,11 @@
 //! One server on a file.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::OpenError;
+use super::private;
 
 /// The lock on `<path>.lock`, held for as long as this lives, even if the process is killed.
 ///
@@ -27,9 +28,8 @@ impl Lock {
             }
             _ => OpenError::Path { path: path.clone(), source },
         };
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(failed)?;
+        let made = private::options().create(true).truncate(false).open(&path);
+        let mut file = made.map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

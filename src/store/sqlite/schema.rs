@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::error::OpenError;
+use super::private;
 use super::read::number;
 
 /// Marks a file as ours: `Cnts`, in SQLite's `application_id`.
@@ -192,7 +193,7 @@ pub(super) fn place(path: &Path) -> Result<PathBuf, OpenError> {
         }
         _ => OpenError::Path { path: parent.into(), source },
     };
-    fs::create_dir_all(parent).map_err(failed)?;
+    private::directories(parent).map_err(failed)?;
     let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::IsADirectory.into()))?;
     let path = match path.canonicalize() {
         Ok(path) => path,
@@ -210,8 +211,11 @@ pub(super) fn place(path: &Path) -> Result<PathBuf, OpenError> {
 
 /// The connection that writes. Makes or renews the schema.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
-    let create = OpenFlags::SQLITE_OPEN_CREATE;
-    let mut conn = connect(path, create).map_err(|error| refusal(path, error))?;
+    // SQLite would make it for everybody; the log and its index get the mode of the file. If it is
+    // there, or cannot be made, it is SQLite that tells.
+    drop(private::options().create_new(true).open(path));
+    let mut conn =
+        connect(path, OpenFlags::SQLITE_OPEN_CREATE).map_err(|error| refusal(path, error))?;
     let (application, version) = marks(&conn).map_err(|error| refusal(path, error))?;
     let known = STEPS.len() as i64;
     if application != APPLICATION {

@@ -333,3 +333,24 @@ fn every_page_has_an_index() {
     }
     drop(store);
 }
+
+#[tokio::test]
+async fn a_group_that_is_seen_before_its_number_is_told_is_no_step_back() {
+    let place = Place::new();
+    let store = place.open();
+    let changed = |expected, id: &str| {
+        let Batch { rows, .. } = records("a", expected, 1);
+        Batch { rows, ..puts("a", expected, [entry("call", id)]) }
+    };
+    done(&store, changed(0, "c1")).await;
+    done(&store, changed(1, "c2")).await;
+    // The second group is committed, and the writer has told of the first one only.
+    let conn = place.raw();
+    let page = list::changes(&conn, "call", 1, 1, 10).unwrap();
+    assert_eq!((page.entries.len(), page.upto), (1, 2));
+    let page = list::changes(&conn, "call", 2, 1, 10).unwrap();
+    assert_eq!((page.entries.len(), page.upto), (0, 2));
+    // Nobody has ever seen a third one.
+    let page = list::changes(&conn, "call", 3, 2, 10).unwrap();
+    assert_eq!((page.entries.len(), page.upto), (0, 2));
+}

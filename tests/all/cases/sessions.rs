@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use countersign::limits::Limits;
 use countersign::proto::v1 as pb;
 use countersign::proto::wkt;
 use countersign::store::Clock;
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use super::stage::{APP, Closure, Gate, Setting, Stage, stage};
-use crate::support::{USER, answer, fields, json, object, reason, say, say_answers, story, submit};
+use crate::support::{Server, USER, answer, fields, json, object, reason, sample, say};
+use crate::support::{say_answers, story, submit};
 
 fn create(id: &str, state: Value) -> pb::CreateSessionRequest {
     pb::CreateSessionRequest {
@@ -360,4 +362,39 @@ async fn a_deleted_session_is_gone_with_its_calls() {
     // A new one of the same name begins anew.
     stage.client.sessions.create_session(create(session, Value::Null)).await.unwrap();
     assert_eq!(stage.events(session).await, []);
+}
+
+#[tokio::test]
+async fn lists_longer_than_a_read_of_the_store_are_whole() {
+    const SESSIONS: usize = 1_003;
+    for (page_entries, pages) in [(1_000, vec![1_000, 3]), (2_000, vec![SESSIONS])] {
+        let limits = Limits { page_entries, ..Limits::default() };
+        let server = Server::start(sample().limits(limits)).await;
+        let client = server.client().await;
+        let created = (0..SESSIONS).map(|n| {
+            let (mut client, id) = (client.clone(), format!("s{n}"));
+            let create = pb::CreateSessionRequest {
+                app_name: "reimbursement_agent".into(),
+                ..create(&id, json!({}))
+            };
+            async move { client.sessions.create_session(create).await.unwrap() }
+        });
+        futures_util::future::join_all(created).await;
+        let (mut client, mut ids) = (client, Vec::new());
+        let mut request = pb::ListSessionsRequest {
+            app_name: "reimbursement_agent".into(),
+            page_size: 5_000,
+            ..Default::default()
+        };
+        for entries in pages {
+            let page = client.sessions.list_sessions(request.clone()).await.unwrap().into_inner();
+            assert_eq!(page.sessions.len(), entries);
+            ids.extend(page.sessions.into_iter().map(|session| session.id));
+            request.page_token = page.next_page_token;
+        }
+        assert_eq!(request.page_token, "");
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), SESSIONS);
+    }
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::support::{agents, reason};
 
 /// An agent that says much, as often as it is asked.
-const LOUD: &str = r#"
+pub const LOUD: &str = r#"
 name: loud
 model: scripted
 tools:
@@ -22,12 +22,16 @@ script:
     say: That was loud.
 "#;
 
+/// Its tool: 300 KB each time.
+pub fn noise() -> Function {
+    Function::new("noise", "", |_: BTreeMap<String, Value>, _: Context| async {
+        Ok::<_, String>("x".repeat(300_000))
+    })
+}
+
 #[tokio::test]
 async fn a_follower_that_does_not_read_keeps_nobody_waiting() {
-    let noise = Function::new("noise", "", |_: BTreeMap<String, Value>, _: Context| async {
-        Ok::<_, String>("x".repeat(300_000))
-    });
-    let server = Server::start(agents(LOUD).tool(noise)).await;
+    let server = Server::start(agents(LOUD).tool(noise())).await;
     let mut client = server.client().await;
     create(&mut client, "loud", "s1").await;
     // A connection of its own, whose window fills.
