@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 
 mod json;
+#[cfg(test)]
+pub(crate) mod tests;
 mod time;
 
 /// A JSON object (`google.protobuf.Struct`).

@@ -148,6 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::proto::wkt::tests::any_struct;
     use crate::session::json::tests::any_value;
     use crate::session::json::{MAX_DEPTH, canonical, check, same};
 
@@ -239,27 +240,6 @@ mod tests {
         assert_eq!(violations.len(), 1);
         assert!(violations[0].field.starts_with("args.x[0]"));
     }
-    /// A `Struct` as a client may send it, right or wrong.
-    fn any_struct() -> impl Strategy<Value = wkt::Struct> {
-        let leaf = prop_oneof![
-            1 => Just(wkt::Value::default()),
-            2 => Just(wkt::Value::null()),
-            2 => any::<bool>().prop_map(wkt::Value::from),
-            4 => prop::num::f64::ANY.prop_map(wkt::Value::from),
-            4 => prop::num::f64::NORMAL.prop_map(|n| wkt::Value::from(n.trunc())),
-            4 => any::<String>().prop_map(|text| text.as_str().into()),
-        ];
-        let value = leaf.prop_recursive(40, 60, 3, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..3)
-                    .prop_map(|list| wkt::ListValue::from_iter(list).into()),
-                prop::collection::btree_map(any::<String>(), inner, 0..3)
-                    .prop_map(|map| wkt::Struct::from_iter(map).into()),
-            ]
-        });
-        prop::collection::btree_map(any::<String>(), value, 0..3).prop_map(wkt::Struct::from_iter)
-    }
-
     /// With no sign at a zero, which has none here.
     fn unsigned(object: &wkt::Struct) -> String {
         format!("{object:?}").replace("NumberValue(-0.0)", "NumberValue(0.0)")
