@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 mod json;
 #[cfg(test)]
-pub(crate) mod random;
+pub(crate) mod tests;
 mod time;
 
 /// A JSON object (`google.protobuf.Struct`).

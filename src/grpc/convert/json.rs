@@ -148,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proto::wkt::random::any_struct;
+    use crate::proto::wkt::tests::any_struct;
     use crate::session::json::tests::any_value;
     use crate::session::json::{MAX_DEPTH, canonical, check, same};
 
