@@ -380,3 +380,48 @@ pub struct Mark {
     /// Tells bodies apart.
     pub digest: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::content::Object;
+    use crate::session::id::{AppName, SessionId, SessionKey, UserId};
+    use crate::session::record::{Body, Record};
+    use crate::store::{Clock, memory::Memory};
+
+    fn session(head: u64) -> Arc<Session> {
+        let key = SessionKey {
+            app: AppName::parse("root").unwrap(),
+            user: UserId::parse("ann").unwrap(),
+            id: SessionId::parse("s1").unwrap(),
+        };
+        let uid = SessionUid::parse("uid").unwrap();
+        let body = Body::Created { uid, key, state: Object::new() };
+        let by = Principal::parse("user:ann").unwrap();
+        let begun = Session::begin(&Record { time: 1, by, body }).unwrap();
+        Arc::new(Session { head, ..begun })
+    }
+
+    #[test]
+    fn what_comes_back_late_is_not_remembered_as_the_newest() {
+        let store = Arc::new(Memory::new(Clock::system()));
+        let inner = Runner::new(store, Cast::default(), Limits::default()).inner;
+        let uid = session(1).uid.clone();
+        let there = || lock(&inner.cache).peek(&uid).map(|session| session.head);
+        let late = inner.under_way(&uid);
+        let way = inner.under_way(&uid);
+        inner.remember(&session(5));
+        drop(way);
+        // Others were used since, or somebody did not trust it.
+        inner.forget(&uid);
+        inner.remember(&session(4));
+        assert_eq!(there(), None);
+        inner.remember(&session(6));
+        assert_eq!(there(), Some(6));
+        inner.forget_deleted(&uid);
+        inner.remember(&session(7));
+        assert_eq!(there(), None);
+        drop(late);
+        assert!(lock(&inner.under_way).is_empty());
+    }
+}

@@ -109,7 +109,7 @@ impl Tool for Hand {
         match fate {
             0 => {
                 world.saw("a body out of time");
-                tokio::time::sleep(2 * TIMEOUT).await;
+                World::wait(2 * TIMEOUT).await;
                 std::future::pending().await
             }
             1 => {

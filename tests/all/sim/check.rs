@@ -1,5 +1,5 @@
-//! What must hold of every history when it has come to a rest: the logs, against themselves, against
-//! the store's entries, and against what bodies, models, clients and followers saw.
+//! What must hold of every history when it has come to a rest: the logs, against themselves,
+//! against the store's entries, and against what bodies, models, clients and followers saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -155,7 +155,7 @@ impl Client {
                 biased;
                 answered = ask(process.runner.clone()) => Some(answered),
                 () = process.life.dead.cancelled() => None,
-                () = tokio::time::sleep(leaves) => None,
+                () = World::wait(leaves) => None,
             };
             let reason = match answered {
                 Some(Ok(done)) => {

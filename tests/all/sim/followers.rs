@@ -176,7 +176,7 @@ async fn stint(
             biased;
             item = follow.next() => item,
             () = process.life.dead.cancelled() => break End::Left,
-            () = tokio::time::sleep(GLANCE) => {
+            () = World::wait(GLANCE) => {
                 if world.is_over() {
                     // Two processes wake each other's followers only by the store.
                     break if caught_up && !world.profile.two { End::Whole } else { End::Left };
@@ -263,7 +263,7 @@ pub async fn watch_invocations(world: Arc<World>) -> BTreeMap<InvocationId, Opti
                 biased;
                 next = changes.next() => next,
                 () = process.life.dead.cancelled() => break,
-                () = tokio::time::sleep(GLANCE) => {
+                () = World::wait(GLANCE) => {
                     if last {
                         whole = true;
                         break;

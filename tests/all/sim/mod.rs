@@ -1,9 +1,9 @@
-//! The simulation: whole histories of processes, clients, followers and faults, with the runner that
-//! serves and the store that is the oracle, in virtual time and on one thread. One number, the seed,
-//! makes all of a history, so whatever goes wrong in one can be seen again.
+//! The simulation: whole histories of processes, clients, followers and faults, with the runner
+//! that serves and the store that is the oracle, in virtual time and on one thread. One number, the
+//! seed, makes all of a history, so whatever goes wrong in one can be seen again.
 //!
-//! `COUNTERSIGN_SEEDS=100000 cargo test --test all sim` tries more of them, `COUNTERSIGN_SEEDS=7..8`
-//! these ones, and with `COUNTERSIGN_TRACE=1` prints what happened.
+//! `COUNTERSIGN_SEEDS=100000 cargo test --test all sim` tries more of them,
+//! `COUNTERSIGN_SEEDS=7..8` these ones, and with `COUNTERSIGN_TRACE=1` prints what happened.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -153,7 +153,7 @@ async fn live(world: &Arc<World>) {
         Ok(Ok(told)) => told,
         other => return world.wrong(format!("the watcher does not end: {other:?}")),
     };
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    World::wait(Duration::from_secs(60)).await;
     let fresh = Process::start(world);
     check::all(world, &fresh, &told).await;
 }
@@ -184,7 +184,7 @@ async fn keep(world: Arc<World>, slot: usize) {
 /// Waits until nothing can move any more.
 async fn rest(world: &Arc<World>) {
     for second in 0..REST {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        World::wait(Duration::from_secs(1)).await;
         // Of two processes none knows that the other one has made a session move.
         if world.profile.two
             && second % 8 == 7
@@ -194,7 +194,7 @@ async fn rest(world: &Arc<World>) {
         }
         if open(world).iter().all(|fold| fold.claim.is_none() && !due(world, fold)) {
             // A body that nobody waits for may still come back.
-            tokio::time::sleep(Duration::from_secs(8)).await;
+            World::wait(Duration::from_secs(8)).await;
             return;
         }
     }

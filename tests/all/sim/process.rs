@@ -60,7 +60,7 @@ impl Process {
     pub async fn reconcile(self, world: Arc<World>) {
         while !world.is_over() && !self.life.dead.is_cancelled() {
             world.pause(1_500).await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            World::wait(Duration::from_millis(200)).await;
             self.life.go_on().await;
             let _ = self.runner.tick_deadlines().await;
             let _ = self.runner.tick_sweep().await;

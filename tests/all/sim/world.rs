@@ -207,8 +207,13 @@ impl World {
         };
         match drawn {
             0 => tokio::task::yield_now().await,
-            drawn => tokio::time::sleep(Duration::from_millis(drawn)).await,
+            drawn => Self::wait(Duration::from_millis(drawn)).await,
         }
+    }
+
+    /// Virtual time goes by: it does so at once when nobody has anything else to do.
+    pub async fn wait(time: Duration) {
+        tokio::time::sleep(time).await;
     }
 
     /// Whether nothing goes wrong any more.
