@@ -81,7 +81,7 @@ pub(crate) fn status(refusal: Refusal) -> Status {
         room = rest;
         details.add_bad_request_violation(field, rule);
     }
-    if matches!(reason, Reason::Overloaded | Reason::Draining | Reason::StoreUnavailable) {
+    if reason.wrote_nothing() {
         details.set_retry_info(Some(RETRY_AFTER));
     }
     Status::with_error_details(code(reason), message, details)

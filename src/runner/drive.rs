@@ -4,10 +4,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::history::History;
@@ -127,7 +128,7 @@ impl Driver {
                                 self.back(done);
                             }
                         }
-                        _ = grows.changed() => {}
+                        () = grows.changed() => {}
                         () = self.inner.draining.cancelled(), if !self.draining() => {}
                     }
                 }
@@ -142,7 +143,8 @@ impl Driver {
 
     /// One look at the session: append what follows from it, or perform what it says.
     async fn turn(&mut self, session: Arc<Session>) -> Turn {
-        let mut mint = super::mint;
+        let inner = self.inner.clone();
+        let mut mint = inner.ids.mint();
         let now = self.inner.store.now();
         let (since, start) = (Instant::now(), !self.draining());
         let (draft, claimed, hand_in) = match self.hands.decide(&session, now, &mut mint, start) {

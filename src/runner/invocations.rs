@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
-
 use super::index::{self, InvocationView, State};
 use super::run::gone;
 use super::write::{self, Caller, Decided, Outcome};
-use super::{Inner, Runner, refuse_store};
+use super::{Inner, Runner, refuse_store, signal, untold};
 use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, UserId};
 use crate::session::refusal::{Reason, Refusal};
 use crate::store::{Query, Stored};
+use serde::{Deserialize, Serialize};
 
 /// Which invocations are wanted; all that is set must match.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -77,7 +75,7 @@ pub struct Changes {
     known_before: u64,
     told: BTreeSet<String>,
     pending: std::collections::VecDeque<(u64, Changed)>,
-    woken: watch::Receiver<u64>,
+    woken: signal::Receiver,
 }
 
 /// How many entries one read takes.
@@ -172,7 +170,7 @@ impl Runner {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
                 write::outcome_of::<Cancelled>(&recorded, mark)?;
             }
-            let view = inner.invocation(&find.id).await?;
+            let view = inner.invocation(&find.id).await.map_err(untold)?;
             match view.state {
                 State::Completed | State::Failed => {
                     Err(Refusal::new(Reason::InvocationEnded, "the invocation is over already")
@@ -236,9 +234,7 @@ impl Changes {
             if self.read_changes().await? {
                 continue;
             }
-            if self.woken.changed().await.is_err() {
-                return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
-            }
+            self.woken.changed().await;
         }
     }
 

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lru::LruCache;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use crate::limits::Limits;
 use crate::session::id::{Owner, Principal, RequestId, SessionUid};
@@ -26,6 +25,7 @@ use crate::store::{self, Store};
 pub mod cast;
 mod drive;
 mod history;
+mod ids;
 pub mod index;
 mod invocations;
 mod live;
@@ -34,6 +34,7 @@ pub mod prompt;
 pub mod reconcile;
 mod run;
 mod sessions;
+mod signal;
 pub mod step;
 mod submit;
 mod trace;
@@ -41,6 +42,7 @@ mod watch;
 mod write;
 
 pub use cast::{Cast, Registry};
+pub use ids::Ids;
 pub(crate) use invocations::expired;
 pub use invocations::{Changed, Changes, Find, InvocationFilter, Listed};
 pub(crate) use run::no_agent;
@@ -61,16 +63,12 @@ pub(crate) struct Inner {
     cast: Cast,
     limits: Limits,
     owner: Owner,
+    ids: Ids,
     hub: Arc<live::Hub>,
     cache: Mutex<LruCache<SessionUid, Arc<Session>>>,
     drivers: Mutex<HashMap<SessionUid, usize>>,
     tasks: TaskTracker,
     draining: CancellationToken,
-}
-
-/// A text that was never made before.
-pub(crate) fn mint() -> String {
-    Uuid::now_v7().to_string()
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,7 +78,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runner {
     /// A runner with an identity of its own. `recover` is to be called before it is used.
     pub fn new(store: Arc<dyn Store>, cast: Cast, limits: Limits) -> Self {
-        let owner = Owner::parse(Uuid::new_v4().to_string()).expect("a UUID is an id");
+        Self::with_ids(store, cast, limits, Ids::random())
+    }
+
+    /// A runner that gets all new ids from a source.
+    pub fn with_ids(store: Arc<dyn Store>, cast: Cast, limits: Limits, ids: Ids) -> Self {
+        let owner = Owner::parse(ids.uuid().to_string()).expect("a UUID is an id");
         let cached = NonZeroUsize::new(limits.cached_sessions).unwrap_or(NonZeroUsize::MIN);
         Self {
             inner: Arc::new(Inner {
@@ -88,6 +91,7 @@ impl Runner {
                 cast,
                 limits,
                 owner,
+                ids,
                 hub: Arc::default(),
                 cache: Mutex::new(LruCache::new(cached)),
                 drivers: Mutex::default(),
@@ -296,6 +300,15 @@ pub(crate) fn refuse_store(error: store::Error) -> Refusal {
             Refusal::new(Reason::SessionQuarantined, message)
         }
     }
+}
+
+/// What was done could not be told: the caller must not be told that nothing was written.
+pub(crate) fn untold(refusal: Refusal) -> Refusal {
+    if !refusal.reason.wrote_nothing() {
+        return refusal;
+    }
+    let message = "the request was carried out, and what came of it cannot be read; repeat it";
+    Refusal::new(Reason::WriteOutcomeUnknown, message)
 }
 
 /// A caller's mark on a request, with a digest of the request's body.

@@ -3,17 +3,17 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use uuid::Uuid;
+use tokio::time::Instant;
 
 use super::cast::Role;
 use super::history::History;
 use super::live::Live;
 use super::step::{Done, Gave, ModelKey};
-use super::{Inner, index, mint, prompt, refuse_store};
+use super::{Inner, index, prompt, refuse_store};
 use crate::model::{self, Pieces, Request, Said};
 use crate::session::Session;
 use crate::session::call::{Behaviour, Call, Effect, Kind, Spec};
@@ -164,7 +164,7 @@ impl Inner {
             let reply = Err(gone());
             return Done::Model { key, seen, reply };
         };
-        let event_id = EventId::parse(mint()).expect("a UUID is an id");
+        let event_id = EventId::parse(self.ids.text()).expect("a UUID is an id");
         let mut pieces = Speaking {
             live,
             event: Event {
@@ -220,7 +220,7 @@ impl Inner {
                 }
                 Said::Part(part) => reply.parts.push(part),
                 Said::Call { model_id, name, args, thought_signature } => {
-                    let (spec, facts) = judge_call(role, model_id, name, &args);
+                    let (spec, facts) = self.judge_call(role, model_id, name, &args);
                     let (id, name) = (spec.id.clone(), spec.name.clone());
                     let kept = exact::check(&json!(args), exact::MAX_ARGS_DEPTH).is_ok();
                     let args = if kept { args } else { Object::new() };
@@ -244,48 +244,48 @@ impl Inner {
         }
         Ok(reply)
     }
+    fn judge_call(
+        &self,
+        role: &Role,
+        model_id: Option<String>,
+        name: String,
+        args: &Object,
+    ) -> (Spec, CallFacts) {
+        let (behaviour, judged) = match role.tools.get(&name) {
+            Some(part) => (part.declaration.behaviour.clone(), part.parameters.effective(args)),
+            None => {
+                let known = role.agent.tools.iter().map(|tool| tool.name.as_str());
+                let behaviour = Behaviour { effect: Effect::Read, ..Behaviour::default() };
+                (behaviour, Err(arguments::unknown_tool(&name, known)))
+            }
+        };
+        let (effective, failed) = match judged {
+            Ok(effective) => (effective, None),
+            Err(response) => (args.clone(), Some(response)),
+        };
+        // Arguments that cannot be told to clients are not kept: the call fails without them.
+        let (effective, args_digest, failed) = match exact::args_digest(&name, &effective) {
+            Ok(digest) => (effective, digest, failed),
+            Err(wrong) => {
+                let wrong = arguments::error(format!("the arguments cannot be used: {wrong}"));
+                (Object::new(), String::new(), Some(wrong))
+            }
+        };
+        let id = CallId::parse(format!("adk-{}", self.ids.uuid())).expect("a UUID makes an id");
+        let changed = !exact::same(&Value::Object(effective.clone()), &Value::Object(args.clone()));
+        let facts = CallFacts {
+            kind: behaviour.long_running.then_some(Kind::LongRunning),
+            args_digest: args_digest.clone(),
+            exact_json: if changed { json!(effective).to_string() } else { String::new() },
+            comment: String::new(),
+        };
+        (Spec { id, model_id, name, args: effective, args_digest, behaviour, failed }, facts)
+    }
 }
 
 /// Code and message of an event that says that an agent is gone.
 pub(super) fn gone() -> (String, String) {
     ("AGENT_CHANGED".to_owned(), "the agent is not there any more".to_owned())
-}
-
-fn judge_call(
-    role: &Role,
-    model_id: Option<String>,
-    name: String,
-    args: &Object,
-) -> (Spec, CallFacts) {
-    let (behaviour, judged) = match role.tools.get(&name) {
-        Some(part) => (part.declaration.behaviour.clone(), part.parameters.effective(args)),
-        None => {
-            let known = role.agent.tools.iter().map(|tool| tool.name.as_str());
-            let behaviour = Behaviour { effect: Effect::Read, ..Behaviour::default() };
-            (behaviour, Err(arguments::unknown_tool(&name, known)))
-        }
-    };
-    let (effective, failed) = match judged {
-        Ok(effective) => (effective, None),
-        Err(response) => (args.clone(), Some(response)),
-    };
-    // Arguments that cannot be told to clients are not kept: the call fails without them.
-    let (effective, args_digest, failed) = match exact::args_digest(&name, &effective) {
-        Ok(digest) => (effective, digest, failed),
-        Err(wrong) => {
-            let wrong = arguments::error(format!("the arguments cannot be used: {wrong}"));
-            (Object::new(), String::new(), Some(wrong))
-        }
-    };
-    let id = CallId::parse(format!("adk-{}", Uuid::new_v4())).expect("a UUID makes an id");
-    let changed = !exact::same(&Value::Object(effective.clone()), &Value::Object(args.clone()));
-    let facts = CallFacts {
-        kind: behaviour.long_running.then_some(Kind::LongRunning),
-        args_digest: args_digest.clone(),
-        exact_json: if changed { json!(effective).to_string() } else { String::new() },
-        comment: String::new(),
-    };
-    (Spec { id, model_id, name, args: effective, args_digest, behaviour, failed }, facts)
 }
 
 fn facts(session: &Session, call: &Call) -> Facts {

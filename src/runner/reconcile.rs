@@ -99,6 +99,7 @@ impl Runner {
                 self.all("sweep", || self.tick_sweep()).await;
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(EVERY) => {}
                 () = self.inner.draining.cancelled() => {}
             }
@@ -152,7 +153,7 @@ impl Inner {
         if session.claim.is_none() {
             return Ok(false);
         }
-        let mut mint = super::mint;
+        let mut mint = self.ids.mint();
         let now = self.store.now();
         let mut draft = Draft::new(Session::clone(&session), now, self.server(), &mut mint);
         draft.take(&self.owner);

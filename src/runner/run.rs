@@ -2,12 +2,11 @@
 //! is only followed. What comes back says what to follow; the invocation does not depend on it.
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::drive::Driven;
 use super::submit::{Given, Submission};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
-use super::{Inner, Runner, index, mint, refuse_store};
+use super::{Inner, Runner, index, refuse_store, untold};
 use crate::session::Session;
 use crate::session::content::{Content, Object};
 use crate::session::decide::{Answered, Incoming, Incomings, Start, check_keys};
@@ -84,8 +83,14 @@ impl Runner {
                 (Some(_), true) => inner.run_answers(&caller, &run).await,
                 (Some(_), false) => inner.run_message(&caller, run.clone()).await,
             };
-            let started = begun?;
-            inner.skip_to(started, run.after_sequence).await
+            let started = match begun {
+                Ok(started) => started,
+                Err(refusal) => {
+                    let seen = inner.unless_seen::<Started>(&caller, "RunAsync", refusal).await?;
+                    return inner.replayed(seen).await;
+                }
+            };
+            inner.skip_to(started, run.after_sequence).await.map_err(untold)
         })
         .await
     }
@@ -200,7 +205,7 @@ impl Inner {
                 .with("value", most));
         }
         let start = Start {
-            invocation: InvocationId::parse(format!("e-{}", Uuid::new_v4())).expect("an id"),
+            invocation: InvocationId::parse(format!("e-{}", self.ids.uuid())).expect("an id"),
             agent,
             config: RunConfig {
                 streaming: run.streaming,
@@ -243,12 +248,12 @@ impl Inner {
         user: UserId,
         start: Start,
     ) -> Result<Started, Refusal> {
-        let uid = SessionUid::parse(mint()).expect("a UUID is an id");
-        let id = SessionId::parse(mint()).expect("a UUID is an id");
+        let uid = SessionUid::parse(self.ids.text()).expect("a UUID is an id");
+        let id = SessionId::parse(self.ids.text()).expect("a UUID is an id");
         let key = SessionKey { app, user, id };
         let created = Body::Created { uid, key, state: Object::new() };
         let (now, by) = (self.store.now(), caller.principal.clone());
-        let mut mint = mint;
+        let mut mint = self.ids.mint();
         let draft = Draft::begin(created, now, by, &mut mint);
         let mut draft = draft.expect("the record begins a session");
         draft.start(start)?;

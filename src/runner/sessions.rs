@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::invocations::Listed;
 use super::run::{gone, no_agent};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
-use super::{Inner, Runner, index, mint, quarantine, refuse_store};
+use super::{Inner, Runner, index, quarantine, refuse_store, untold};
 use crate::session::content::{Event, Object};
 use crate::session::decide::{check_keys, own_keys};
 use crate::session::draft::Draft;
@@ -64,14 +63,14 @@ impl Runner {
             if inner.cast.app(&new.app).is_none() {
                 return Err(no_agent(&new.app));
             }
-            let made = || SessionId::parse(mint()).expect("a UUID is an id");
+            let made = || SessionId::parse(inner.ids.text()).expect("a UUID is an id");
             let id = new.id.unwrap_or_else(made);
             let key = SessionKey { app: new.app, user: new.user, id };
-            let uid = SessionUid::parse(mint()).expect("a UUID is an id");
+            let uid = SessionUid::parse(inner.ids.text()).expect("a UUID is an id");
             let state = own_keys(&new.state);
             let created = Body::Created { uid, key: key.clone(), state };
             let (now, by) = (inner.store.now(), caller.principal.clone());
-            let mut mint = mint;
+            let mut mint = inner.ids.mint();
             let draft = Draft::begin(created, now, by, &mut mint);
             let draft = draft.expect("the record begins a session");
             let mut plan = Plan::new(None, draft);
@@ -93,7 +92,7 @@ impl Runner {
                     );
                 }
             }
-            inner.session_view(&key).await
+            inner.session_view(&key).await.map_err(untold)
         })
         .await
     }
@@ -154,7 +153,7 @@ impl Runner {
             let done = inner
                 .decide(&uid, &caller.principal, |draft| {
                     // ADK: a change of state by a caller has an invocation id of its own.
-                    let id = InvocationId::parse(format!("p-{}", Uuid::new_v4()));
+                    let id = InvocationId::parse(format!("p-{}", inner.ids.uuid()));
                     draft.change_state(id.expect("a UUID makes an id"), delta.clone());
                     let kept = Kept { uid: uid.clone(), key: key.clone() };
                     let request = write::request(&caller, method, &kept);
@@ -165,7 +164,7 @@ impl Runner {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
                 write::outcome_of::<Kept>(&recorded, mark)?;
             }
-            inner.session_view(&key).await
+            inner.session_view(&key).await.map_err(untold)
         })
         .await
     }
@@ -185,7 +184,7 @@ impl Runner {
                 Err(refusal) if refusal.reason == Reason::SessionNotFound => return Ok(()),
                 Err(refusal) => return Err(refusal),
             };
-            inner.cancel_paused(&caller, &uid).await?;
+            let cancelled = inner.cancel_paused(&caller, &uid).await?;
             let done = inner
                 .decide(&uid, &caller.principal, |draft| {
                     if let Some(running) = &draft.session.running {
@@ -203,7 +202,8 @@ impl Runner {
                     let request = write::request(&caller, method, &kept);
                     Ok(Decided { value: (), request, delete: true })
                 })
-                .await?;
+                .await;
+            let done = done.map_err(|refusal| if cancelled { untold(refusal) } else { refusal })?;
             if let Some((Outcome::Seen(recorded), _)) = done {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
                 write::outcome_of::<Kept>(&recorded, mark)?;
@@ -254,13 +254,13 @@ impl Inner {
     }
 
     /// Ends the paused invocations of a session that is to be deleted, as a record that followers
-    /// and watchers see.
+    /// and watchers see. True: there were some.
     async fn cancel_paused(
         self: &Arc<Self>,
         caller: &Caller,
         uid: &SessionUid,
-    ) -> Result<(), Refusal> {
-        self.decide(uid, &caller.principal, |draft| {
+    ) -> Result<bool, Refusal> {
+        let done = self.decide(uid, &caller.principal, |draft| {
             if let Some(running) = &draft.session.running {
                 let message = "an invocation of the session is running; cancel it first";
                 return Err(
@@ -271,9 +271,8 @@ impl Inner {
             for invocation in &paused {
                 draft.end(invocation, Ending::Cancelled);
             }
-            Ok(Decided::new(()))
-        })
-        .await?;
-        Ok(())
+            Ok(Decided::new(!paused.is_empty()))
+        });
+        Ok(matches!(done.await?, Some((Outcome::Done(true), _))))
     }
 }

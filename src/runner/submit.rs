@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::index::{self, InvocationView};
 use super::run::{Started, check_cursor, gone};
 use super::write::{self, Caller, Decided, Outcome};
-use super::{Inner, Runner, refuse_store};
+use super::{Inner, Runner, refuse_store, untold};
 use crate::session::Session;
 use crate::session::call::Call;
 use crate::session::decide::{Answered, Incomings, find};
@@ -85,9 +85,13 @@ impl Runner {
             if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
                 return inner.submitted_before(&submission, kept).await;
             }
-            match inner.give(&caller, method, &submission, 0).await? {
-                Given::Now(submitted) => Ok(*submitted),
-                Given::Before(_) => {
+            match inner.give(&caller, method, &submission, 0).await {
+                Ok(Given::Now(submitted)) => Ok(*submitted),
+                Err(refusal) => {
+                    let kept = inner.unless_seen::<Kept>(&caller, method, refusal).await?;
+                    inner.submitted_before(&submission, kept).await
+                }
+                Ok(Given::Before(_)) => {
                     let kept = inner.seen::<Kept>(&caller, method).await?.ok_or_else(gone)?;
                     inner.submitted_before(&submission, kept).await
                 }
@@ -173,9 +177,11 @@ impl Inner {
             let (outcome, session) = done.ok_or_else(gone)?;
             match outcome {
                 Outcome::Done(Some(kept)) => {
+                    let wrote = !matches!(kept.outcome, Answered::Duplicate);
                     let kept = self.placed(submission, kept, &past, &session).await?;
-                    let submitted = self.submitted(submission, kept, &session).await?;
-                    return Ok(Given::Now(Box::new(submitted)));
+                    let submitted = self.submitted(submission, kept, &session).await;
+                    let told = submitted.map_err(|no| if wrote { untold(no) } else { no })?;
+                    return Ok(Given::Now(Box::new(told)));
                 }
                 Outcome::Done(None) => debug_assert!(stale),
                 Outcome::Seen(recorded) => {

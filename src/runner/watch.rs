@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tokio::sync::{broadcast, watch};
 
 use super::live::{Live, Placed};
 use super::run::{Started, check_cursor, gone};
-use super::{Inner, Runner, index, quarantine, refuse_store};
+use super::{Inner, Runner, index, quarantine, refuse_store, signal};
 use crate::session::call::Call;
 use crate::session::codec;
 use crate::session::content::Event;
@@ -54,7 +54,7 @@ pub struct Follow {
     /// The reply whose whole text was seen last: pieces of it that come late are dropped.
     whole: Option<EventId>,
     live: Arc<Live>,
-    grows: watch::Receiver<u64>,
+    grows: signal::Receiver,
     pieces: broadcast::Receiver<Arc<Event>>,
 }
 
@@ -156,7 +156,7 @@ impl Follow {
             }
             tokio::select! {
                 biased;
-                _ = self.grows.changed() => {}
+                () = self.grows.changed() => {}
                 piece = self.pieces.recv() => match piece {
                     Ok(piece) if self.wants(&piece) => return Ok(Item::Piece(piece)),
                     Ok(_) | Err(RecvError::Lagged(_)) => {}

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
 use super::drive::Driven;
 use super::live::Placed;
@@ -104,7 +103,7 @@ impl Inner {
         let records = placed.iter().map(|(_, record)| record.as_ref());
         shared.extend(index::shared(&session.key, records));
         let batch = Batch {
-            id: Uuid::new_v4().into_bytes(),
+            id: self.ids.uuid().into_bytes(),
             uid: uid.clone(),
             expected,
             rows,
@@ -177,7 +176,7 @@ impl Inner {
     ) -> Result<Option<(Outcome<T>, Arc<Session>)>, Refusal> {
         for _ in 0..self.limits.conflicts {
             let Some(before) = self.session(uid).await? else { return Ok(None) };
-            let mut mint = super::mint;
+            let mut mint = self.ids.mint();
             let now = self.store.now();
             let mut draft = Draft::new(Session::clone(&before), now, by.clone(), &mut mint);
             let decided = match decision(&mut draft) {
@@ -228,6 +227,20 @@ impl Inner {
         let recorded = self.store.request(&caller.principal, method, &mark.id).await;
         let Some(recorded) = recorded.map_err(refuse_store)? else { return Ok(None) };
         outcome_of(&recorded, mark).map(Some)
+    }
+
+    /// A refusal of a request stands, unless an earlier attempt of it has been carried out since it
+    /// was looked for: then what that one did is the outcome.
+    pub(crate) async fn unless_seen<T: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        method: &str,
+        refusal: Refusal,
+    ) -> Result<T, Refusal> {
+        if refusal.reason.wrote_nothing() {
+            return Err(refusal);
+        }
+        self.seen(caller, method).await?.ok_or(refusal)
     }
 }
 

@@ -63,6 +63,11 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether it says that nothing was written and that the request can be made again.
+    pub fn wrote_nothing(self) -> bool {
+        matches!(self, Self::Overloaded | Self::Draining | Self::StoreUnavailable)
+    }
+
     /// All reasons, in their order.
     pub const ALL: [Self; 27] = [
         Self::SessionNotFound,
