@@ -180,20 +180,17 @@ impl Inner {
             let now = self.store.now();
             let mut draft = Draft::new(Session::clone(&before), now, by.clone(), &mut mint);
             let decided = match decision(&mut draft) {
-                Ok(decided) => decided,
-                // What is durable already may be in memory a moment later: no is said only to what
-                // the log says.
-                Err(refusal) => {
+                Ok(decided) if decided.delete || !draft.records.is_empty() => decided,
+                // What is durable already may be in memory a moment later: that nothing is to be
+                // done is said only to what the log says, and so is no.
+                nothing => {
                     let there = self.read_on(uid, before.clone()).await?;
-                    if there.head == before.head {
-                        return Err(refusal);
+                    if there.head > before.head {
+                        continue;
                     }
-                    continue;
+                    return nothing.map(|decided| Some((Outcome::Done(decided.value), before)));
                 }
             };
-            if draft.records.is_empty() && !decided.delete {
-                return Ok(Some((Outcome::Done(decided.value), before)));
-            }
             let claimed = !decided.delete && draft.claim_if_free(&self.owner);
             let driven = claimed.then(|| Driven::new(self, uid));
             if claimed {

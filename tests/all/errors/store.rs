@@ -167,3 +167,32 @@ async fn a_queued_answer_is_no_larger_than_an_event() {
     assert_eq!(client.follow(&done).await.end.state(), State::Completed);
     at_rest(&server).await;
 }
+
+#[tokio::test]
+async fn a_cancel_is_not_done_by_doing_nothing() {
+    let server = Server::start(desk().0).await;
+    let mut client = server.client().await;
+    create(&mut client, "s1").await;
+    let before = server.store.commits();
+    // The invocation is in the store, and nobody here knows it yet.
+    server.store.fail_next(1_000, Fault::UnknownWritten);
+    let mut other = client.clone();
+    let run = tokio::spawn(async move { other.try_run(say(APP, "s1", "hello")).await });
+    let invocation_id = loop {
+        let list = pb::ListInvocationsRequest::default();
+        let listed = client.agents.list_invocations(list).await.unwrap().into_inner();
+        if let Some(invocation) = listed.invocations.first() {
+            break invocation.id.clone();
+        }
+    };
+    let request = pb::CancelInvocationRequest { invocation_id, ..Default::default() };
+    let mut other = client.clone();
+    let cancel = tokio::spawn(async move { other.agents.cancel_invocation(request).await });
+    while server.store.commits() < before + 2 && !cancel.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    server.store.clear_faults();
+    cancel.await.unwrap().unwrap();
+    assert_eq!(run.await.unwrap().unwrap().end.state(), State::Cancelled);
+    at_rest(&server).await;
+}
