@@ -150,7 +150,10 @@ impl Runner {
         self.detached(async move {
             let method = "CancelInvocation";
             if let Some(seen) = inner.seen::<Cancelled>(&caller, method).await? {
-                return inner.invocation(&seen.id).await;
+                let view = inner.invocation(&seen.id).await?;
+                // What an earlier attempt did is durable, and may not be in memory yet.
+                inner.reload(&inner.find_session(&view.session).await?).await?;
+                return Ok(view);
             }
             let view = inner.find_invocation(&find).await?;
             let uid = inner.find_session(&view.session).await?;

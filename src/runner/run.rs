@@ -110,9 +110,24 @@ pub(super) fn check_cursor(after_sequence: u64, last_sequence: u64) -> Result<()
 impl Inner {
     /// What an earlier request with the same mark began, as it is to be followed now.
     async fn replayed(&self, started: Started) -> Result<Started, Refusal> {
-        let session = self.session(&started.uid).await?.ok_or_else(gone)?;
+        let session = self.session_from(&started.uid, started.after).await?.ok_or_else(gone)?;
         let pauses_after = self.past(&session, &started.invocation).await?;
         Ok(Started { replayed: true, pauses_after, ..started })
+    }
+
+    /// The session for who follows it from behind an event on. What a list has shown may not be in
+    /// memory yet.
+    pub(super) async fn session_behind(
+        &self,
+        uid: &SessionUid,
+        after_sequence: u64,
+    ) -> Result<std::sync::Arc<Session>, Refusal> {
+        let mut session = self.session(uid).await?.ok_or_else(gone)?;
+        if after_sequence > session.last_sequence {
+            session = self.reload(uid).await?.ok_or_else(gone)?;
+        }
+        check_cursor(after_sequence, session.last_sequence)?;
+        Ok(session)
     }
 
     /// The position up to which the pauses of an invocation are past: the one that it is in is not,
@@ -170,8 +185,7 @@ impl Inner {
                 .with("invocation_id", id));
         }
         let uid = self.find_session(&view.session).await?;
-        let session = self.session(&uid).await?.ok_or_else(gone)?;
-        check_cursor(run.after_sequence, session.last_sequence)?;
+        let session = self.session_behind(&uid, run.after_sequence).await?;
         Ok(Started {
             uid,
             key: view.session,

@@ -236,6 +236,8 @@ impl Inner {
     /// The session that a request made or changed before, as it is now. One that was deleted since
     /// is gone, whoever has its names now.
     async fn kept_view(&self, kept: &Kept) -> Result<SessionView, Refusal> {
+        // What an earlier attempt did is durable, and may not be in memory yet.
+        self.reload(&kept.uid).await?;
         let view = self.session_view(&kept.key).await?;
         if view.session.uid == kept.uid { Ok(view) } else { Err(gone()) }
     }

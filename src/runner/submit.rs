@@ -228,7 +228,8 @@ impl Inner {
         submission: &Submission,
         kept: Kept,
     ) -> Result<Submitted, Refusal> {
-        let session = self.session(&kept.started.uid).await?.ok_or_else(gone)?;
+        let (uid, position) = (&kept.started.uid, kept.started.after);
+        let session = self.session_from(uid, position).await?.ok_or_else(gone)?;
         self.submitted(submission, kept, &session).await
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use super::live::{Live, Placed};
-use super::run::{Started, check_cursor, gone};
+use super::run::{Started, gone};
 use super::{Inner, Runner, index, quarantine, refuse_store, signal};
 use crate::session::call::Call;
 use crate::session::codec;
@@ -77,8 +77,7 @@ impl Runner {
     ) -> Result<Follow, Refusal> {
         let inner = &self.inner;
         let uid = inner.find_session(key).await?;
-        let session = inner.session(&uid).await?.ok_or_else(gone)?;
-        check_cursor(after_sequence, session.last_sequence)?;
+        let session = inner.session_behind(&uid, after_sequence).await?;
         // The end of the invocation is told however far the cursor is behind it.
         let mut latest = u64::MAX;
         if let Some(id) = &invocation {

@@ -206,7 +206,11 @@ impl Inner {
                     }
                     return Ok(Some((Outcome::Done(decided.value), after)));
                 }
-                Written::Seen(recorded) => return Ok(Some((Outcome::Seen(recorded), before))),
+                Written::Seen(recorded) => {
+                    // What an earlier attempt did is durable, and may not be in memory yet.
+                    self.reload(uid).await?;
+                    return Ok(Some((Outcome::Seen(recorded), before)));
+                }
                 Written::Conflict | Written::Exists => {}
             }
         }
