@@ -66,6 +66,7 @@ pub(crate) struct Inner {
     ids: Ids,
     hub: Arc<live::Hub>,
     cache: Mutex<LruCache<SessionUid, Arc<Session>>>,
+    under_way: Mutex<HashMap<SessionUid, UnderWay>>,
     drivers: Mutex<HashMap<SessionUid, usize>>,
     tasks: TaskTracker,
     draining: CancellationToken,
@@ -94,6 +95,7 @@ impl Runner {
                 ids,
                 hub: Arc::default(),
                 cache: Mutex::new(LruCache::new(cached)),
+                under_way: Mutex::default(),
                 drivers: Mutex::default(),
                 tasks: TaskTracker::new(),
                 draining: CancellationToken::new(),
@@ -206,6 +208,7 @@ impl Inner {
         uid: &SessionUid,
         mut session: Arc<Session>,
     ) -> Result<Arc<Session>, Refusal> {
+        let _way = self.under_way(uid);
         loop {
             let rows = self.store.read(uid, session.head, store::MAX_READ_ROWS).await;
             let rows = rows.map_err(refuse_store)?;
@@ -217,8 +220,21 @@ impl Inner {
         }
     }
 
+    /// To be held from before the store is asked until what it says is remembered.
+    pub(crate) fn under_way(&self, uid: &SessionUid) -> Way<'_> {
+        lock(&self.under_way).entry(uid.clone()).or_default().count += 1;
+        Way { inner: self, uid: uid.clone() }
+    }
+
     /// Keeps the newest fold of a session in memory.
     pub(crate) fn remember(&self, session: &Arc<Session>) {
+        let mut under_way = lock(&self.under_way);
+        if let Some(there) = under_way.get_mut(&session.uid) {
+            if session.head < there.head {
+                return;
+            }
+            there.head = session.head;
+        }
         let mut cache = lock(&self.cache);
         if cache.peek(&session.uid).is_none_or(|there| there.head < session.head) {
             cache.put(session.uid.clone(), session.clone());
@@ -227,6 +243,14 @@ impl Inner {
 
     pub(crate) fn forget(&self, uid: &SessionUid) {
         lock(&self.cache).pop(uid);
+    }
+
+    /// The session is no more, whatever comes back late.
+    pub(crate) fn forget_deleted(&self, uid: &SessionUid) {
+        if let Some(there) = lock(&self.under_way).get_mut(uid) {
+            there.head = u64::MAX;
+        }
+        self.forget(uid);
     }
 
     /// The name under which this process does things of its own accord.
@@ -240,6 +264,32 @@ impl Inner {
             return Err(Refusal::new(Reason::Draining, "the server is shutting down"));
         }
         Ok(())
+    }
+}
+
+/// Reads and appends of one log that have yet to come back, and how long the log was when one that
+/// began since did. What comes back late is older, and must not stand in memory as the newest.
+#[derive(Default)]
+struct UnderWay {
+    count: usize,
+    head: u64,
+}
+
+/// One of them.
+pub(crate) struct Way<'a> {
+    inner: &'a Inner,
+    uid: SessionUid,
+}
+
+impl Drop for Way<'_> {
+    fn drop(&mut self) {
+        let mut under_way = lock(&self.inner.under_way);
+        if let Some(there) = under_way.get_mut(&self.uid) {
+            there.count -= 1;
+            if there.count == 0 {
+                under_way.remove(&self.uid);
+            }
+        }
     }
 }
 
@@ -318,4 +368,49 @@ pub struct Mark {
     pub id: RequestId,
     /// Tells bodies apart.
     pub digest: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::content::Object;
+    use crate::session::id::{AppName, SessionId, SessionKey, UserId};
+    use crate::session::record::{Body, Record};
+    use crate::store::{Clock, memory::Memory};
+
+    fn session(head: u64) -> Arc<Session> {
+        let key = SessionKey {
+            app: AppName::parse("root").unwrap(),
+            user: UserId::parse("ann").unwrap(),
+            id: SessionId::parse("s1").unwrap(),
+        };
+        let uid = SessionUid::parse("uid").unwrap();
+        let body = Body::Created { uid, key, state: Object::new() };
+        let by = Principal::parse("user:ann").unwrap();
+        let begun = Session::begin(&Record { time: 1, by, body }).unwrap();
+        Arc::new(Session { head, ..begun })
+    }
+
+    #[test]
+    fn what_comes_back_late_is_not_remembered_as_the_newest() {
+        let store = Arc::new(Memory::new(Clock::system()));
+        let inner = Runner::new(store, Cast::default(), Limits::default()).inner;
+        let uid = session(1).uid.clone();
+        let there = || lock(&inner.cache).peek(&uid).map(|session| session.head);
+        let late = inner.under_way(&uid);
+        let way = inner.under_way(&uid);
+        inner.remember(&session(5));
+        drop(way);
+        // Others were used since, or somebody did not trust it.
+        inner.forget(&uid);
+        inner.remember(&session(4));
+        assert_eq!(there(), None);
+        inner.remember(&session(6));
+        assert_eq!(there(), Some(6));
+        inner.forget_deleted(&uid);
+        inner.remember(&session(7));
+        assert_eq!(there(), None);
+        drop(late);
+        assert!(lock(&inner.under_way).is_empty());
+    }
 }

@@ -178,6 +178,11 @@ impl Inner {
             match outcome {
                 Outcome::Done(Some(kept)) => {
                     let wrote = !matches!(kept.outcome, Answered::Duplicate);
+                    // It may repeat an earlier attempt of the same request, carried out meanwhile.
+                    let before = if wrote { None } else { self.given(caller, method).await? };
+                    if let Some(started) = before {
+                        return Ok(Given::Before(started));
+                    }
                     let kept = self.placed(submission, kept, &past, &session).await?;
                     let submitted = self.submitted(submission, kept, &session).await;
                     let told = submitted.map_err(|no| if wrote { untold(no) } else { no })?;
@@ -196,6 +201,14 @@ impl Inner {
             }
         }
         Err(Refusal::new(Reason::Overloaded, "others changed the call all the time; try again"))
+    }
+
+    /// What an earlier attempt of the request set going.
+    async fn given(&self, caller: &Caller, method: &str) -> Result<Option<Started>, Refusal> {
+        if method == "RunAsync" {
+            return self.seen::<Started>(caller, method).await;
+        }
+        Ok(self.seen::<Kept>(caller, method).await?.map(|kept| kept.started))
     }
 
     /// A repeat of an answer is followed from where that answer stands.

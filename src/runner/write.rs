@@ -113,6 +113,7 @@ impl Inner {
             request: plan.request,
             delete: plan.delete,
         };
+        let _way = self.under_way(&uid);
         // It may be written though nobody knows: then memory is behind, and the tail has a hole.
         let appended = self.append(batch).await.inspect_err(|_| {
             self.forget(&uid);
@@ -131,7 +132,7 @@ impl Inner {
         super::trace::appended(&session.key, placed.iter().map(|(_, record)| record.as_ref()));
         let session = Arc::new(session);
         if plan.delete {
-            self.forget(&uid);
+            self.forget_deleted(&uid);
         } else {
             self.remember(&session);
         }
