@@ -1,6 +1,7 @@
-//! The ownership model: every interleaving of drivers, answers, cancel, false suspicion and crash
-//! over one turn with two calls, one held and one running. The log, the drivers' hands and their
-//! (maybe stale) views are the state; the code that decides is the server's own.
+//! The ownership model: every interleaving of drivers, answers, cancel, expiry, false suspicion and
+//! crash over small scenes: a held call beside a running one, a second held call, and a model that
+//! goes around again. The log, the drivers' hands and their (maybe stale) views are the state; the
+//! code that decides is the server's own.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,7 +25,9 @@ use serde_json::json;
 enum Outside {
     Answer,
     OtherAnswer,
-    /// One message that answers both held calls; there is a second one then.
+    /// An answer to the second held call; there is one then.
+    Also,
+    /// One message that answers both held calls.
     Both,
     Cancel,
     Expire,
@@ -47,11 +50,14 @@ struct World {
     drivers: Vec<Driver>,
     outside: BTreeSet<Outside>,
     faults: bool,
-    applied: u32,
+    /// Answers that applied, by call.
+    applied: BTreeMap<&'static str, u32>,
     runs: BTreeMap<BodyKey, u32>,
     placeholder: bool,
     /// There are two held calls.
     two: bool,
+    /// How often the model calls: in the first round all calls, later the running one only.
+    rounds: usize,
     effect: Effect,
 }
 
@@ -89,7 +95,7 @@ impl World {
         }
     }
 
-    fn new(outside: &[Outside], placeholder: bool, effect: Effect) -> Self {
+    fn new(outside: &[Outside], rounds: usize, placeholder: bool, effect: Effect) -> Self {
         let key = SessionKey {
             app: id(AppName::parse("root")),
             user: id(UserId::parse("u")),
@@ -125,10 +131,11 @@ impl World {
             drivers,
             outside: outside.iter().copied().collect(),
             faults: outside.contains(&Outside::Suspect) || outside.contains(&Outside::Crash),
-            applied: 0,
+            applied: BTreeMap::new(),
             runs: BTreeMap::new(),
             placeholder,
-            two: outside.contains(&Outside::Both),
+            two: outside.contains(&Outside::Both) || outside.contains(&Outside::Also),
+            rounds,
             effect,
         }
     }
@@ -228,13 +235,14 @@ impl World {
     fn model_back(&self, n: usize, key: &ModelKey, seen: u64) -> World {
         let mut world = self.clone();
         let hands = &mut world.drivers[n].hands;
-        let first = self.log.iter().all(|record| !matches!(record.body, Body::Replied { .. }));
-        let specs = if first { self.calls() } else { Vec::new() };
+        let replies = self.log.iter().filter(|r| matches!(r.body, Body::Replied { .. })).count();
+        let more = replies < self.rounds;
+        let specs = if more { self.calls(replies) } else { Vec::new() };
         let call = |spec: &Spec| {
             let (id, name) = (spec.id.clone(), spec.name.clone());
             Part::new(Data::FunctionCall(FunctionCall { id, name, args: Object::new() }))
         };
-        let parts = if first { specs.iter().map(call).collect() } else { vec![Part::text("done")] };
+        let parts = if more { specs.iter().map(call).collect() } else { vec![Part::text("done")] };
         let reply = Reply {
             parts,
             calls: specs,
@@ -247,7 +255,7 @@ impl World {
         world
     }
 
-    fn calls(&self) -> Vec<Spec> {
+    fn calls(&self, round: usize) -> Vec<Spec> {
         let spec = |name: &str, behaviour: Behaviour| Spec {
             id: id(CallId::parse(format!("adk-{name}"))),
             model_id: None,
@@ -264,6 +272,9 @@ impl World {
             ..Behaviour::default()
         };
         let tool = Behaviour { effect: self.effect, ..Behaviour::default() };
+        if round > 0 {
+            return vec![spec(&format!("tool-{round}"), tool)];
+        }
         let mut specs = vec![spec("held", held.clone()), spec("tool", tool)];
         if self.two {
             specs.push(spec("also", held));
@@ -283,7 +294,7 @@ impl World {
         let mut draft = Draft::new(Session::clone(&self.fold), now, by(who), &mut mint);
         let owner = id(Owner::parse("b"));
         match outside {
-            Outside::Answer | Outside::OtherAnswer | Outside::Both => {
+            Outside::Answer | Outside::OtherAnswer | Outside::Also | Outside::Both => {
                 let incoming = |name: &str| Incoming {
                     call: id(CallId::parse(format!("adk-{name}"))),
                     name: name.to_owned(),
@@ -291,12 +302,13 @@ impl World {
                     will_continue: None,
                     field: "function_response".to_owned(),
                 };
-                let mut answers = vec![incoming("held")];
-                if outside == Outside::Both {
-                    answers.push(incoming("also"));
-                }
+                let to: &[&str] = match outside {
+                    Outside::Also => &["also"],
+                    Outside::Both => &["held", "also"],
+                    _ => &["held"],
+                };
                 let answers = Incomings {
-                    answers,
+                    answers: to.iter().map(|name| incoming(name)).collect(),
                     invocation: None,
                     expected_args_digest: None,
                     skip_summarization: false,
@@ -304,7 +316,9 @@ impl World {
                     state_delta: Object::new(),
                 };
                 match draft.answer(&[], &answers, &|_, _| Ok(())) {
-                    Ok(Answered::Applied) => world.applied += 1,
+                    Ok(Answered::Applied) => {
+                        to.iter().for_each(|name| *world.applied.entry(name).or_default() += 1);
+                    }
                     Ok(other) => panic!("an answer by {who} gave {other:?}"),
                     // Too early, or too late: it may come at any other instant too.
                     Err(_) if self.idle() => {}
@@ -377,10 +391,10 @@ impl World {
     }
 
     fn always(&self) {
-        assert!(self.applied <= 1, "two answers won");
+        assert!(self.applied.values().all(|won| *won <= 1), "two answers won");
         for (key, runs) in &self.runs {
             assert_eq!(*runs, 1, "{key:?} was run more than once: {}", self.story());
-            if self.effect == Effect::Once && key.0.as_str() == "adk-tool" {
+            if self.effect == Effect::Once && key.0.as_str().starts_with("adk-tool") {
                 assert_eq!(key.2, 1, "a ONCE body was run again");
             }
         }
@@ -417,18 +431,18 @@ impl World {
     fn answers_were_seen(&self) {
         let cancelled =
             self.log.iter().any(|record| matches!(record.body, Body::CancelRequested { .. }));
-        let answered = self.log.iter().position(|record| {
-            matches!(&record.body, Body::Answered { answers, .. } if answers[0].end.is_some())
-        });
-        let Some(answered) = answered.filter(|_| !cancelled) else {
+        if cancelled {
             return;
+        }
+        let answered = |record: &Rc<Record>| matches!(record.body, Body::Answered { .. });
+        let answered = self.log.iter().rposition(answered).map_or(0, |at| at as u64 + 1);
+        let seen = |record: &Rc<Record>| match record.body {
+            Body::Replied { seen, .. } => seen,
+            _ => 0,
         };
-        let position = answered as u64 + 1;
-        let seen = self
-            .log
-            .iter()
-            .any(|record| matches!(record.body, Body::Replied { seen, .. } if seen >= position));
-        assert!(seen, "the invocation ended and no prompt had the answer: {}", self.story());
+        let seen = self.log.iter().map(seen).max();
+        let told = seen >= Some(answered);
+        assert!(told, "the invocation ended and no prompt had an answer: {}", self.story());
     }
 }
 
@@ -452,7 +466,7 @@ fn explore(first: World) -> usize {
 #[test]
 fn every_interleaving_keeps_the_promises() {
     use Outside::*;
-    let scenes: &[&[Outside]] = &[
+    let once: &[&[Outside]] = &[
         &[],
         &[Answer],
         &[Answer, OtherAnswer],
@@ -465,10 +479,19 @@ fn every_interleaving_keeps_the_promises() {
         &[Answer, Suspect, Crash],
         &[Both],
         &[Both, Cancel],
+        &[Both, Crash],
+        &[Answer, Also],
+        &[Answer, Also, Expire],
     ];
-    let scenes = Mutex::new(scenes.iter().flat_map(|scene| {
-        let effects = |placeholder| [Effect::Once, Effect::Read].map(|e| (*scene, placeholder, e));
-        [false, true].into_iter().flat_map(effects)
+    let twice: &[&[Outside]] =
+        &[&[Answer], &[Answer, Cancel], &[Answer, Expire], &[Answer, Suspect], &[Answer, Crash]];
+    let scenes = once.iter().map(|scene| (scene, 1)).chain(twice.iter().map(|scene| (scene, 2)));
+    let scenes = scenes.chain([(&twice[0], 4)]);
+    let scenes = Mutex::new(scenes.flat_map(|(scene, rounds)| {
+        let with = move |placeholder| {
+            [Effect::Once, Effect::Read].map(|effect| (*scene, rounds, placeholder, effect))
+        };
+        [false, true].into_iter().flat_map(with)
     }));
     let next = || scenes.lock().unwrap().next();
     let worlds = AtomicUsize::new(0);
@@ -476,8 +499,9 @@ fn every_interleaving_keeps_the_promises() {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((scene, placeholder, effect)) = next() {
-                    let seen = explore(World::new(scene, placeholder, effect));
+                while let Some((scene, rounds, placeholder, effect)) = next() {
+                    let seen = explore(World::new(scene, rounds, placeholder, effect));
+                    println!("{seen:>7} {scene:?} x {rounds}, {placeholder}, {effect:?}");
                     worlds.fetch_add(seen, Ordering::Relaxed);
                 }
             });
