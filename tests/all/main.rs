@@ -12,6 +12,7 @@ mod leaving;
 mod main_job;
 mod ownership;
 mod requests;
+mod sim;
 mod streams;
 mod support;
 mod tidy;
