@@ -176,7 +176,8 @@ impl<'a> Checker<'a> {
                         }
                     }
                     Body::Started { call, execution, attempt } => {
-                        if !started.insert((call, execution, attempt)) {
+                        let new = started.insert((call, execution, attempt));
+                        if !new {
                             self.fault(format!("{call}/{execution} was started twice at once"));
                         }
                     }
@@ -273,7 +274,8 @@ impl<'a> Checker<'a> {
         for fact in facts {
             match fact {
                 Fact::Begun { mark, invocation, .. } => {
-                    if begun.insert(mark, invocation).is_some_and(|before| before != invocation) {
+                    let before = begun.insert(mark, invocation);
+                    if before.is_some_and(|before| before != invocation) {
                         self.fault(format!("{mark} began two invocations"));
                     }
                 }
@@ -376,15 +378,14 @@ impl<'a> Checker<'a> {
         if !answers {
             self.fault(format!("the answer {mark} stands at another call than {call}"));
         }
-        match outcome {
-            None => {}
-            Some((Outcome::Applied | Outcome::Duplicate, sequence)) => {
-                if event.sequence != *sequence {
-                    self.fault(format!("the answer {mark} was told to stand at {sequence}"));
-                }
-            }
-            Some((Outcome::Queued, 0)) => {}
-            Some(other) => self.fault(format!("an outcome of {other:?}")),
+        let right = match outcome {
+            None => true,
+            Some((Outcome::Applied | Outcome::Duplicate, told)) => event.sequence == *told,
+            Some((Outcome::Queued, told)) => *told == 0,
+            Some(_) => false,
+        };
+        if !right {
+            self.fault(format!("the answer {mark} was told to be {outcome:?}"));
         }
     }
 

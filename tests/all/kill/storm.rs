@@ -214,7 +214,6 @@ async fn log(command: Command, directory: &Path) -> Log {
             user_id: USER.into(),
             page_size: 1_000,
             page_token,
-            ..Default::default()
         };
         let page = client.sessions.list_sessions(request).await.unwrap().into_inner();
         for session in page.sessions {
