@@ -177,7 +177,8 @@ async fn after_a_failed_sync_nothing_is_written_until_a_restart() {
         let before = head(&restarted).await;
         let answer = restarted.append(batch("a", 1)).await.unwrap();
         match before {
-            1 => assert_eq!(answer, Appended::Done { feed: 2 }),
+            // Numbers of groups that were set aside and not used are passed over.
+            1 => assert!(matches!(answer, Appended::Done { feed } if feed > 1), "{answer:?}"),
             2 => assert_eq!(answer, Appended::Repeated),
             other => panic!("a head of {other}"),
         }
