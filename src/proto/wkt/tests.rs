@@ -49,10 +49,10 @@ proptest! {
     fn json_and_back_is_the_same(object in any_struct()) {
         match serde_json::to_string(&object) {
             Ok(text) => {
-                let back: Struct = serde_json::from_str(&text).unwrap();
+                let back: Struct = serde_json::from_str(&text).expect("what was written is read");
                 // Zeros have no sign in JSON, and are equal.
                 prop_assert_eq!(&back, &object, "{}", text);
-                prop_assert_eq!(serde_json::to_string(&back).unwrap(), text);
+                prop_assert_eq!(serde_json::to_string(&back).expect("what was read is written"), text);
             }
             Err(_) => prop_assert!(!object.fields.values().all(is_json)),
         }
@@ -63,7 +63,7 @@ proptest! {
         let bytes = object.encode_to_vec();
         match prost_types::Struct::decode(&*bytes) {
             Ok(theirs) => {
-                let again = Struct::decode(&*theirs.encode_to_vec()).unwrap();
+                let again = Struct::decode(&*theirs.encode_to_vec()).expect("theirs is ours");
                 prop_assert_eq!(again.encode_to_vec(), bytes);
             }
             // Both stop where the other does.
@@ -78,8 +78,8 @@ proptest! {
             return Ok(());
         };
         prop_assert!(time.is_valid());
-        prop_assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), time);
-        let theirs: prost_types::Timestamp = text.trim_matches('"').parse().unwrap();
+        prop_assert_eq!(serde_json::from_str::<Timestamp>(&text).expect("a time"), time);
+        let theirs: prost_types::Timestamp = text.trim_matches('"').parse().expect("a time of theirs");
         prop_assert_eq!((theirs.seconds, theirs.nanos), (time.seconds, time.nanos));
     }
 
@@ -87,10 +87,10 @@ proptest! {
     fn a_text_is_a_time_of_google_or_none(
         text in "[0-9]{4}-[01][0-9]-[0-3][0-9][Tt ][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\\.[0-9]{0,10})?(Z|z|[+-][0-2][0-9]:[0-6][0-9]|[+-][0-9]{1,4})?|.{0,30}",
     ) {
-        let quoted = serde_json::to_string(&text).unwrap();
+        let quoted = serde_json::to_string(&text).expect("a text");
         if let Ok(time) = serde_json::from_str::<Timestamp>(&quoted) {
             prop_assert!(time.is_valid());
-            let theirs: prost_types::Timestamp = text.to_uppercase().parse().unwrap();
+            let theirs: prost_types::Timestamp = text.to_uppercase().parse().expect("a time of theirs");
             prop_assert_eq!((theirs.seconds, theirs.nanos), (time.seconds, time.nanos));
         }
     }
