@@ -1,5 +1,7 @@
 //! Events a second, to one stream and to many: read from the log, and pieces of a text that is
-//! being spoken; each beside a bare tonic server that streams the same messages.
+//! being spoken; each beside a bare tonic server that streams the same messages. Of a text that is
+//! spoken faster than it is sent several words are one message; so words are counted, and the bare
+//! server sends each as a message.
 
 use std::time::{Duration, Instant};
 
@@ -24,19 +26,20 @@ pub(super) async fn measure(
     let session = log(&Client::new(own.address())?).await?;
     for &clients in clients {
         let pick = |kind| Kind { kind, session: session.clone() };
-        let caught_up = load(own.address(), clients, time, pick("catch_up")).await?;
-        let logged = load(bare.address(), clients, time, pick("bare_logged")).await?;
+        let (caught_up, _) = load(own.address(), clients, time, pick("catch_up")).await?;
+        let (logged, _) = load(bare.address(), clients, time, pick("bare_logged")).await?;
         report.tell(
             &Measured::new("catch_up_events_per_second", caught_up, "1/s")
                 .with("clients", clients)
                 .beside("bare_tonic_per_second", logged)
                 .beside("of_bare", caught_up / logged),
         )?;
-        let spoken = load(own.address(), clients, time, pick("pieces")).await?;
-        let pieces = load(bare.address(), clients, time, pick("bare_pieces")).await?;
+        let (messages, spoken) = load(own.address(), clients, time, pick("pieces")).await?;
+        let (_, pieces) = load(bare.address(), clients, time, pick("bare_pieces")).await?;
         report.tell(
-            &Measured::new("partial_events_per_second", spoken, "1/s")
+            &Measured::new("partial_words_per_second", spoken, "1/s")
                 .with("clients", clients)
+                .beside("messages_per_second", messages)
                 .beside("bare_tonic_per_second", pieces)
                 .beside("of_bare", spoken / pieces),
         )?;
@@ -75,21 +78,30 @@ async fn log(client: &Client) -> Result<String, Failure> {
     Ok(id)
 }
 
-async fn load(address: &str, clients: u32, time: Duration, kind: Kind) -> Result<f64, Failure> {
+/// Events and spoken words a second.
+async fn load(
+    address: &str,
+    clients: u32,
+    time: Duration,
+    kind: Kind,
+) -> Result<(f64, f64), Failure> {
     let since = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..clients {
         tasks.spawn(one(Client::new(address)?, since + time, kind.clone()));
     }
-    let mut events = 0_u64;
-    while let Some(count) = tasks.join_next().await {
-        events += count??;
+    let (mut events, mut words) = (0_u64, 0_u64);
+    while let Some(counts) = tasks.join_next().await {
+        let (more, spoken) = counts??;
+        events += more;
+        words += spoken;
     }
-    Ok(events as f64 / since.elapsed().as_secs_f64())
+    let seconds = since.elapsed().as_secs_f64();
+    Ok((events as f64 / seconds, words as f64 / seconds))
 }
 
-async fn one(client: Client, until: Instant, kind: Kind) -> Result<u64, Failure> {
-    let mut events = 0;
+async fn one(client: Client, until: Instant, kind: Kind) -> Result<(u64, u64), Failure> {
+    let (mut events, mut words) = (0, 0);
     while Instant::now() < until {
         let mut stream = match kind.kind {
             "catch_up" => {
@@ -106,13 +118,26 @@ async fn one(client: Client, until: Instant, kind: Kind) -> Result<u64, Failure>
         };
         while let Some(event) = stream.message().await? {
             match event.mark {
-                None => events += 1,
+                None => {
+                    events += 1;
+                    words += if event.partial { spaces(&event) } else { 0 };
+                }
                 Some(Mark::CaughtUp(_) | Mark::End(_)) => break,
                 Some(_) => {}
             }
         }
     }
-    Ok(events)
+    Ok((events, words))
+}
+
+/// How many words a piece says: the talker says a space behind each.
+fn spaces(event: &pb::Event) -> u64 {
+    let parts = event.content.iter().flat_map(|content| &content.parts);
+    let texts = parts.filter_map(|part| match &part.data {
+        Some(pb::part::Data::Text(text)) => Some(text),
+        _ => None,
+    });
+    texts.map(|text| text.bytes().filter(|byte| *byte == b' ').count() as u64).sum()
 }
 
 fn talk(app: &str) -> pb::RunAsyncRequest {
