@@ -1,8 +1,12 @@
 //! One batch, inside a transaction: first whether it is refused, then its writes.
 
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Result as Sql, params};
 
+use crate::session::id::SessionUid;
 use crate::store::{Appended, Batch, Entry, EntryWrite, Kind, MAX_SWEEP, SharedWrite, TAGS};
 
 use super::error::Trouble;
@@ -13,23 +17,49 @@ pub(super) fn set_aside(conn: &Connection, feed: u64) -> Sql<()> {
     conn.prepare_cached("UPDATE meta SET feed = ?1")?.execute([int(feed)]).map(drop)
 }
 
+/// The sessions that were written last, as the file has them: nobody but the writer changes it. To
+/// be emptied when a transaction is rolled back.
+pub(super) struct Known(LruCache<SessionUid, Session>);
+
+impl Known {
+    /// How many are known.
+    const SESSIONS: NonZeroUsize = NonZeroUsize::new(4096).expect("some are known");
+
+    pub(super) fn new() -> Self {
+        Self(LruCache::new(Self::SESSIONS))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The session as it is; none: it was never begun.
+    fn session(&mut self, conn: &Connection, uid: &SessionUid) -> Sql<Option<Session>> {
+        match self.0.get(uid) {
+            Some(session) => Ok(Some(session.clone())),
+            None => session(conn, uid.as_str()),
+        }
+    }
+}
+
 /// Writes the batch unless it is refused. After an error the transaction must be rolled back.
 pub(super) fn append(
     conn: &Connection,
+    known: &mut Known,
     batch: &Batch,
     feed: u64,
     now: u64,
 ) -> Result<Appended, Trouble> {
-    let session = session(conn, batch.uid.as_str())?;
+    let session = known.session(conn, &batch.uid)?;
     if let Some(refusal) = refusal(conn, batch, session.as_ref())? {
         return Ok(refusal);
     }
-    let sid = advance(conn, batch, session.as_ref())?;
-    let write = Write { conn, sid, feed, now };
+    let mut session = advance(conn, batch, session)?;
+    let mut write = Write { conn, session: &mut session, feed, now };
     if let Some(snapshot) = &batch.snapshot {
         let last = batch.expected + batch.rows.len() as u64;
         let sql = "INSERT OR REPLACE INTO snapshots (sid, position, bytes) VALUES (?1, ?2, ?3)";
-        conn.prepare_cached(sql)?.execute(params![sid, int(last), snapshot])?;
+        conn.prepare_cached(sql)?.execute(params![write.session.sid, int(last), snapshot])?;
     }
     for entry in &batch.entries {
         match entry {
@@ -50,15 +80,19 @@ pub(super) fn append(
     if batch.delete {
         write.delete()?;
     }
+    known.0.put(batch.uid.clone(), session);
     Ok(Appended::Done { feed })
 }
 
+#[derive(Clone)]
 struct Session {
     sid: i64,
     head: u64,
     sequence: u64,
-    bare: Option<Vec<u8>>,
+    bare: Option<[u8; 16]>,
     deleted: bool,
+    /// The place of its last entry.
+    last_entry: i64,
 }
 
 fn session(conn: &Connection, uid: &str) -> Sql<Option<Session>> {
@@ -67,7 +101,11 @@ fn session(conn: &Connection, uid: &str) -> Sql<Option<Session>> {
     let session = statement.query_row([uid], |row| {
         let (sid, bare, deleted) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let (head, sequence) = last(conn, sid)?;
-        Ok(Session { sid, head, sequence, bare, deleted })
+        let sql = "SELECT max(place) FROM entries WHERE place > ?1 AND place <= ?2";
+        let places = [place(sid, 0), place(sid, u64::MAX)];
+        let last: Option<i64> = conn.prepare_cached(sql)?.query_row(places, |row| row.get(0))?;
+        let last_entry = last.unwrap_or(places[0]);
+        Ok(Session { sid, head, sequence, bare, deleted, last_entry })
     });
     session.optional()
 }
@@ -99,7 +137,7 @@ fn refusal(
 
 fn repeated(conn: &Connection, batch: &Batch, session: &Session) -> Sql<bool> {
     if batch.rows.is_empty() {
-        return Ok(session.bare.as_deref() == Some(&batch.id));
+        return Ok(session.bare == Some(batch.id));
     }
     if session.head <= batch.expected {
         return Ok(false);
@@ -131,31 +169,35 @@ fn existing(conn: &Connection, batch: &Batch) -> Sql<Option<Appended>> {
 }
 
 /// Begins the log if there is none, and writes the records.
-fn advance(conn: &Connection, batch: &Batch, session: Option<&Session>) -> Sql<i64> {
-    let bare = batch.rows.is_empty().then_some(&batch.id[..]);
-    let sid = match session {
-        Some(session) => {
+fn advance(conn: &Connection, batch: &Batch, session: Option<Session>) -> Sql<Session> {
+    let bare = batch.rows.is_empty().then_some(batch.id);
+    let mut session = match session {
+        Some(mut session) => {
             if bare.is_some() {
                 let sql = "UPDATE sessions SET bare = ?2 WHERE sid = ?1";
                 conn.prepare_cached(sql)?.execute(params![session.sid, bare])?;
+                session.bare = bare;
             }
-            session.sid
+            session
         }
         None => {
             let sql = "INSERT INTO sessions (uid, bare) VALUES (?1, ?2)";
-            conn.prepare_cached(sql)?.insert(params![batch.uid.as_str(), bare])?
+            let sid = conn.prepare_cached(sql)?.insert(params![batch.uid.as_str(), bare])?;
+            let last_entry = place(sid, 0);
+            Session { sid, head: 0, sequence: 0, bare, deleted: false, last_entry }
         }
     };
     let sql = "INSERT INTO records (place, sequence, batch, bytes) VALUES (?1, ?2, ?3, ?4)";
     let mut insert = conn.prepare_cached(sql)?;
-    let mut last = int(session.map_or(0, |session| session.sequence));
     for (at, row) in batch.rows.iter().enumerate() {
         let id = (at == 0).then_some(&batch.id[..]);
-        let sequence = if row.sequence > 0 { int(row.sequence) } else { -last };
-        last = sequence.abs();
-        insert.execute(params![place(sid, row.position), sequence, id, row.bytes])?;
+        session.head = row.position;
+        session.sequence = session.sequence.max(row.sequence);
+        let last = int(session.sequence);
+        let sequence = if row.sequence > 0 { last } else { -last };
+        insert.execute(params![place(session.sid, row.position), sequence, id, row.bytes])?;
     }
-    Ok(sid)
+    Ok(session)
 }
 
 fn share(conn: &Connection, write: &SharedWrite) -> Sql<()> {
@@ -176,7 +218,7 @@ fn share(conn: &Connection, write: &SharedWrite) -> Sql<()> {
 /// What all writes of entries of one batch have in common.
 struct Write<'a> {
     conn: &'a Connection,
-    sid: i64,
+    session: &'a mut Session,
     feed: u64,
     now: u64,
 }
@@ -193,7 +235,7 @@ struct Keys {
 }
 
 impl Write<'_> {
-    fn put(&self, entry: &Entry) -> Sql<()> {
+    fn put(&mut self, entry: &Entry) -> Sql<()> {
         match self.keys(entry.kind, &entry.id)? {
             Some(before) if self.owns(&before) => self.update(entry, &before),
             Some(before) => {
@@ -207,7 +249,7 @@ impl Write<'_> {
     }
 
     fn owns(&self, keys: &Keys) -> bool {
-        keys.place / PLACES == self.sid
+        keys.place / PLACES == self.session.sid
     }
 
     fn keys(&self, kind: Kind, id: &str) -> Sql<Option<Keys>> {
@@ -222,12 +264,9 @@ impl Write<'_> {
         keys.optional()
     }
 
-    fn insert(&self, entry: &Entry, born: u64, removed: Option<u64>) -> Sql<()> {
-        let sql = "SELECT max(place) FROM entries WHERE place > ?1 AND place <= ?2";
-        let places = [place(self.sid, 0), place(self.sid, u64::MAX)];
-        let last: Option<i64> =
-            self.conn.prepare_cached(sql)?.query_row(places, |row| row.get(0))?;
-        let place = last.unwrap_or(places[0]) + 1;
+    fn insert(&mut self, entry: &Entry, born: u64, removed: Option<u64>) -> Sql<()> {
+        self.session.last_entry += 1;
+        let place = self.session.last_entry;
         let sql = "INSERT INTO entries
             (place, kind, id, state, due, ord, tag0, tag1, tag2, feed, born, removed, bytes)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
@@ -270,7 +309,7 @@ impl Write<'_> {
         self.conn.prepare_cached(&sql)?.execute(&values[..]).map(drop)
     }
 
-    fn remove(&self, kind: Kind, id: &str) -> Sql<()> {
+    fn remove(&mut self, kind: Kind, id: &str) -> Sql<()> {
         let Some(before) = self.keys(kind, id)?.filter(|keys| keys.removed.is_none()) else {
             return Ok(());
         };
@@ -292,15 +331,18 @@ impl Write<'_> {
         self.conn.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    fn delete(&self) -> Sql<()> {
-        let (from, to) = (place(self.sid, 0), place(self.sid, u64::MAX));
+    fn delete(&mut self) -> Sql<()> {
+        let sid = self.session.sid;
+        let (from, to) = (place(sid, 0), place(sid, u64::MAX));
         let sql = "DELETE FROM records WHERE place > ?1 AND place <= ?2";
         self.conn.prepare_cached(sql)?.execute([from, to])?;
         let sql = "DELETE FROM snapshots WHERE sid = ?1";
-        self.conn.prepare_cached(sql)?.execute([self.sid])?;
+        self.conn.prepare_cached(sql)?.execute([sid])?;
         self.bury(from, to)?;
         let sql = "UPDATE sessions SET deleted = 1 WHERE sid = ?1";
-        self.conn.prepare_cached(sql)?.execute([self.sid]).map(drop)
+        self.conn.prepare_cached(sql)?.execute([sid])?;
+        (self.session.head, self.session.sequence, self.session.deleted) = (0, 0, true);
+        Ok(())
     }
 }
 

@@ -72,6 +72,7 @@ impl Writer {
             commits: Arc::clone(&commits),
             feed: Arc::clone(&feed),
             set_aside: last,
+            known: apply::Known::new(),
         };
         let work = move || {
             let _lock = lock;
@@ -148,6 +149,7 @@ struct Thread {
     feed: Arc<AtomicU64>,
     /// The last number that was set aside in the file.
     set_aside: u64,
+    known: apply::Known,
 }
 
 /// Where a transaction ended that did not commit.
@@ -193,7 +195,7 @@ impl Thread {
     fn give_back(&mut self) {
         let last = self.feed.load(Ordering::SeqCst);
         if last < self.set_aside
-            && let Err(stop) = self.transact(|conn| Ok((apply::set_aside(conn, last)?, true)))
+            && let Err(stop) = self.transact(|conn, _| Ok((apply::set_aside(conn, last)?, true)))
         {
             // They are passed over then.
             let error = self.error(stop);
@@ -221,10 +223,9 @@ impl Thread {
         let feed = self.feed.load(Ordering::SeqCst) + 1;
         let set_aside = if feed > self.set_aside { feed + NUMBERS - 1 } else { self.set_aside };
         let more = set_aside > self.set_aside;
-        let done = self.transact(|conn| {
-            let answers: Result<Vec<_>, Trouble> =
-                batches.iter().map(|batch| apply::append(conn, batch, feed, now)).collect();
-            let answers = answers?;
+        let done = self.transact(|conn, known| {
+            let append = |batch| apply::append(conn, known, batch, feed, now);
+            let answers = batches.iter().map(append).collect::<Result<Vec<_>, Trouble>>()?;
             let wrote = answers.iter().any(|answer| matches!(answer, Appended::Done { .. }));
             if wrote && more {
                 apply::set_aside(conn, set_aside)?;
@@ -248,20 +249,20 @@ impl Thread {
     }
 
     fn sweep(&mut self, before: u64) -> Result<bool, Error> {
-        let done = self.transact(|conn| Ok((apply::sweep(conn, before)?, true)));
+        let done = self.transact(|conn, _| Ok((apply::sweep(conn, before)?, true)));
         done.map(|(more, _)| more).map_err(|stop| self.error(stop))
     }
 
     /// Runs work that says whether it wrote, and commits if it did.
     fn transact<T>(
         &mut self,
-        work: impl FnOnce(&Connection) -> Result<(T, bool), Trouble>,
+        work: impl FnOnce(&Connection, &mut apply::Known) -> Result<(T, bool), Trouble>,
     ) -> Result<(T, bool), Stop> {
         if let Some(what) = self.failure.get() {
             return Err(Stop::Failed(what));
         }
         self.run_cached("BEGIN IMMEDIATE").map_err(|error| Stop::Begin(error.into()))?;
-        let end = match work(&self.conn) {
+        let end = match work(&self.conn, &mut self.known) {
             Ok((done, true)) => match self.run_cached("COMMIT") {
                 Ok(()) => return Ok((done, true)),
                 Err(error) => Err(Stop::Commit(error)),
@@ -269,6 +270,9 @@ impl Thread {
             Ok((done, false)) => Ok((done, false)),
             Err(trouble) => Err(Stop::Work(trouble)),
         };
+        if end.is_err() {
+            self.known.clear();
+        }
         // SQLite has rolled back itself after some errors.
         if !self.conn.is_autocommit()
             && let Err(error) = self.run_cached("ROLLBACK")
