@@ -1,0 +1,3 @@
+"""The application that `adk api_server` serves."""
+
+from . import agent

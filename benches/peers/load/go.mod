@@ -1,0 +1,3 @@
+module countersign.peers/load
+
+go 1.22
