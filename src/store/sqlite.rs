@@ -24,6 +24,7 @@ mod apply;
 mod error;
 mod list;
 mod lock;
+mod mover;
 mod pool;
 mod private;
 mod read;

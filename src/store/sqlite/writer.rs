@@ -18,6 +18,7 @@ use crate::store::{Appended, Batch, Clock, EntryWrite, Error};
 
 use super::error::{OpenError, Trouble};
 use super::lock::Lock;
+use super::mover::Mover;
 use super::{apply, schema};
 
 /// Most appends that wait; one more is `Overloaded`.
@@ -73,6 +74,7 @@ impl Writer {
             feed: Arc::clone(&feed),
             set_aside: last,
             known: apply::Known::new(),
+            mover: Some(Mover::start(path)?),
         };
         let work = move || {
             let _lock = lock;
@@ -150,6 +152,7 @@ struct Thread {
     /// The last number that was set aside in the file.
     set_aside: u64,
     known: apply::Known,
+    mover: Option<Mover>,
 }
 
 /// Where a transaction ended that did not commit.
@@ -189,6 +192,8 @@ impl Thread {
             self.append(&mut group);
         }
         self.give_back();
+        // Whoever closes last moves the rest of the log, and that is the writer's part.
+        self.mover = None;
     }
 
     /// The numbers that were set aside and are not used are given back.
@@ -237,6 +242,7 @@ impl Thread {
                 if wrote {
                     self.set_aside = set_aside;
                     self.feed.store(feed, Ordering::SeqCst);
+                    self.mover.iter_mut().for_each(Mover::wrote);
                 }
                 self.commits.fetch_add(u64::from(wrote), Ordering::SeqCst);
                 answers.into_iter().map(Ok).collect()
