@@ -1,6 +1,6 @@
 //! Moves the write-ahead log into the file, beside the writer and a piece at a time. SQLite does so
-//! when the log has grown long, and whoever appends then waits for all of it; of what has been moved
-//! already little is left to wait for.
+//! when the log has grown long, and whoever appends then waits for all of it; of what has been
+//! moved already little is left to wait for.
 
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};

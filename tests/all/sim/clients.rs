@@ -374,7 +374,10 @@ impl Client {
                     Some(Answered::Duplicate) => world.wrong(format!("a new {number} is old")),
                     None => world.saw("an answer by RunAsync"),
                 }
-                let closed = done.is_some_and(|done| done.call.closed().is_some());
+                // A call that had only progress may be closed by others when a repeat is answered.
+                let closed = done.is_some_and(|done| {
+                    done.outcome != Answered::Progress && done.call.closed().is_some()
+                });
                 if closed && calls.len() == 1 && world.percent(30) {
                     let again = ask(Caller { mark: None, ..caller }).await;
                     match again {
