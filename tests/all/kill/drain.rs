@@ -135,7 +135,9 @@ async fn a_body_at_work_is_awaited_and_its_result_kept() {
     assert_eq!((end.state(), end.after_sequence), (State::Reconnect, 2));
     // Nothing new is begun meanwhile, and nobody is told that it was.
     let refused = client.agents.run_async(say("worker", "", "go")).await.unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    // If the connection closes before it is asked, the client says so in words of its own.
+    let closing = [tonic::Code::Unavailable, tonic::Code::Cancelled];
+    assert!(closing.contains(&refused.code()), "{refused:?}");
     body.write_all(b"all").await.unwrap();
     body.shutdown().await.unwrap();
     assert_eq!(server.ended().await, 0);
