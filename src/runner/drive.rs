@@ -166,7 +166,9 @@ impl Driver {
                 return self.perform(session).await;
             }
             Decision::Append(mut draft) => {
-                self.give_at_once(&mut draft);
+                if start {
+                    self.give_at_once(&mut draft);
+                }
                 (draft, false, false)
             }
             Decision::HandIn { draft, claimed } => (draft, claimed, true),
@@ -201,7 +203,8 @@ impl Driver {
             let started = session.calls.values().filter(|call| self.hands.starts(call));
             let declared = started.filter(|call| self.inner.is_declared(&session, call));
             let give = |call: &Call| {
-                let body = self.body(&session, call.clone());
+                // Its start goes to the store from here, however long a model has spoken before.
+                let body = body_of(&session, call.clone(), Instant::now());
                 self.inner.clone().run_body(session.clone(), body).now_or_never()
             };
             let given: Vec<Done> = declared.filter_map(give).collect();
@@ -213,12 +216,6 @@ impl Driver {
             }
             draft.settle();
         }
-    }
-
-    fn body(&self, session: &Session, call: Call) -> perform::Body {
-        let siblings = |other: &&Call| other.sequence == call.sequence;
-        let siblings = session.calls.values().filter(siblings).count();
-        perform::Body { call, since: self.since, siblings }
     }
 
     /// How long to wait after so many failures in a row.
@@ -254,7 +251,7 @@ impl Driver {
             }
         }
         for call in bodies {
-            let body = self.body(&session, call);
+            let body = body_of(&session, call, self.since);
             let running = self.inner.clone().run_body(session.clone(), body);
             self.tasks.spawn(running.in_current_span());
         }
@@ -350,6 +347,13 @@ impl Driver {
     fn stopped(&self) -> bool {
         self.draining() && self.hands.bodies.is_empty() && !self.hands.any_to_record(false)
     }
+}
+
+/// A body whose start goes to the store, or went there, from a moment on.
+fn body_of(session: &Session, call: Call, since: Instant) -> perform::Body {
+    let siblings = |other: &&Call| other.sequence == call.sequence;
+    let siblings = session.calls.values().filter(siblings).count();
+    perform::Body { call, since, siblings }
 }
 
 /// How a look at the session ended.

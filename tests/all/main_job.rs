@@ -95,3 +95,41 @@ async fn the_end_of_a_message_is_the_time_for_the_next() {
         assert_eq!(told.end.state(), State::Completed);
     }
 }
+
+/// Takes its time before it calls, longer than a start may take to become durable.
+struct Slow;
+
+#[async_trait::async_trait]
+impl countersign::model::Model for Slow {
+    async fn reply(
+        &self,
+        request: countersign::model::Request,
+        _: &mut dyn countersign::model::Pieces,
+    ) -> Result<countersign::model::Reply, countersign::model::Error> {
+        use countersign::model::{Reply, Said};
+        tokio::task::yield_now().await;
+        tokio::time::pause();
+        tokio::time::advance(std::time::Duration::from_secs(3)).await;
+        tokio::time::resume();
+        let said = if request.contents.len() > 1 {
+            Said::Part(countersign::session::content::Part::text("asked"))
+        } else {
+            let (model_id, name, args) = (None, "ask".to_owned(), Default::default());
+            Said::Call { model_id, name, args, thought_signature: Vec::new() }
+        };
+        Ok(Reply { parts: vec![said], finish_reason: "STOP".into(), usage: None })
+    }
+}
+
+#[tokio::test]
+async fn a_declared_body_is_run_however_long_the_model_spoke() {
+    let agent = "{name: slow, model: slow, instruction: Ask., tools: [{name: ask, \
+                 description: Ask., long_running: true, returns: {status: pending}}]}";
+    let server = Server::start(crate::support::agents(agent).model("slow", Slow)).await;
+    let told = server.client().await.say("slow", "go").await;
+    assert_eq!(
+        story(&told.events),
+        ["slow > ask({})", r#"slow < ask({"status":"pending"})"#, "slow: asked"]
+    );
+    assert_eq!(told.end.state(), State::Paused);
+}
