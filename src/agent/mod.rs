@@ -11,6 +11,8 @@ use crate::session::id::{AgentName, AppName};
 
 pub use crate::session::call::{Answers, Behaviour, DEFAULT_TIMEOUT, Decisions, Effect};
 
+pub mod approvals;
+pub mod cel;
 pub mod file;
 pub mod script;
 pub mod template;
@@ -32,6 +34,8 @@ pub struct Agent {
     pub model: Model,
     /// The tools that it may call, in the order the model sees them.
     pub tools: Vec<Declaration>,
+    /// Which calls wait for a person.
+    pub approvals: approvals::Approvals,
     /// How many of the session's newest events a prompt holds; none: all of them.
     pub max_prompt_events: Option<u32>,
 }
@@ -73,6 +77,8 @@ pub struct Declaration {
     pub parameters: Value,
     /// What happens when it is called.
     pub behaviour: Behaviour,
+    /// Which of its calls wait for a person.
+    pub approval: approvals::ToolApproval,
     /// Where its body comes from.
     pub body: Body,
 }

@@ -140,8 +140,15 @@ impl Agent {
         tools.into_iter().for_each(|tool| registry.own(&parsed, tool));
         let model = model.filter(|_| faults.is_empty()).ok_or(faults)?;
         let tools = declarations;
-        let agent =
-            data::Agent { name: parsed, description, instruction, model, tools, max_prompt_events };
-        Ok(agent)
+        let approvals = data::approvals::Approvals::default();
+        Ok(data::Agent {
+            name: parsed,
+            description,
+            instruction,
+            model,
+            tools,
+            approvals,
+            max_prompt_events,
+        })
     }
 }

@@ -34,6 +34,8 @@ fn code(reason: Reason) -> Code {
     match reason {
         Reason::SessionNotFound
         | Reason::CallNotFound
+        | Reason::ApprovalNotFound
+        | Reason::StandingApprovalNotFound
         | Reason::AgentNotFound
         | Reason::InvocationNotFound => Code::NotFound,
         Reason::FieldInvalid
@@ -41,19 +43,24 @@ fn code(reason: Reason) -> Code {
         | Reason::InvocationMismatch
         | Reason::MixedMessage
         | Reason::ResponseSchemaViolation
+        | Reason::ArgsSchemaViolation
+        | Reason::ArgsDigestRequired
         | Reason::RequestIdReused
         | Reason::CursorInvalid => Code::InvalidArgument,
         Reason::CallAlreadyAnswered
         | Reason::CallNotHeld
         | Reason::CallExpired
         | Reason::CallCancelled
+        | Reason::ConfirmationRequired
+        | Reason::VerdictNotAllowed
+        | Reason::ApprovalClaimed
         | Reason::ArgsDigestMismatch
         | Reason::InvocationEnded
         | Reason::SessionQuarantined => Code::FailedPrecondition,
         Reason::SessionExists => Code::AlreadyExists,
-        Reason::InvocationRunning => Code::Aborted,
+        Reason::InvocationRunning | Reason::EtagMismatch => Code::Aborted,
         Reason::CursorExpired => Code::OutOfRange,
-        Reason::NotPermitted => Code::PermissionDenied,
+        Reason::NotPermitted | Reason::PolicyDenied => Code::PermissionDenied,
         Reason::LimitExceeded | Reason::Overloaded => Code::ResourceExhausted,
         Reason::Draining | Reason::StoreUnavailable => Code::Unavailable,
         Reason::WriteOutcomeUnknown => Code::Unknown,

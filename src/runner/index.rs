@@ -158,10 +158,11 @@ fn invocation_entry(view: &InvocationView) -> EntryWrite {
 
 fn call_entry(call: &Call) -> EntryWrite {
     let state = match &call.phase {
-        Phase::Requested | Phase::Running => "RUNNING",
+        Phase::Requested | Phase::Waiting | Phase::Gated | Phase::Running => "RUNNING",
         Phase::Held(_) => "HELD",
         Phase::Closed(closing) => match closing.end {
             End::Done => "DONE",
+            End::Denied => "DENIED",
             End::Expired => "EXPIRED",
             End::Cancelled => "CANCELLED",
         },

@@ -280,7 +280,8 @@ impl Inner {
             exact_json: if changed { json!(effective).to_string() } else { String::new() },
             comment: String::new(),
         };
-        (Spec { id, model_id, name, args: effective, args_digest, behaviour, failed }, facts)
+        let gate = None;
+        (Spec { id, model_id, name, args: effective, args_digest, behaviour, gate, failed }, facts)
     }
 }
 

@@ -30,6 +30,7 @@ fn one(SessionKey { app, user: _, id }: &SessionKey, record: &Record) {
                 let how = match answer.end {
                     None => "progress",
                     Some(End::Done) => "final",
+                    Some(End::Denied) => "denied",
                     Some(End::Expired) => "expired",
                     Some(End::Cancelled) => "cancelled",
                 };

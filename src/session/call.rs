@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::approval::{Action, Approval, Deadline, Gate, Gated, Verdict};
 use super::content::Object;
 use super::id::{CallId, FrameId, InvocationId, Principal, SessionKey};
 use super::json;
@@ -20,12 +21,21 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often one execution of a READ or IDEMPOTENT body is attempted before somebody is asked.
 pub const MAX_ATTEMPTS: u32 = 3;
 
+/// A time, so much later.
+pub(super) fn later(time: u64, by: Duration) -> u64 {
+    time.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX))
+}
+
 /// Why a call is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Kind {
     /// The tool is long-running: its body ran, the outcome comes from outside.
     LongRunning,
+    /// It asks a person whether another call may run.
+    Confirmation,
+    /// It asks a person for something.
+    Input,
     /// A body was started, no definite answer came, and none can come any more.
     UnknownOutcome,
 }
@@ -77,6 +87,15 @@ pub struct Behaviour {
     /// A call that nobody answered for so long ends as expired; counted from its request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_after: Option<Duration>,
+    /// What else happens if nobody answers, in the order of their times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deadlines: Vec<Deadline>,
+    /// A person is asked for something: an answer is never null (`Kind::Input`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub input: bool,
+    /// Its held calls are approvals, which people find in their inbox.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inbox: bool,
     /// The objects that the typed decisions send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Decisions>,
@@ -94,6 +113,9 @@ impl Default for Behaviour {
             final_when: BTreeMap::new(),
             answer_schema: None,
             expires_after: None,
+            deadlines: Vec::new(),
+            input: false,
+            inbox: false,
             decisions: None,
             effect: Effect::Once,
             timeout: DEFAULT_TIMEOUT,
@@ -117,6 +139,9 @@ pub struct Spec {
     pub args_digest: String,
     /// How the call behaves.
     pub behaviour: Behaviour,
+    /// How it was judged, if its tool or agent says anything of approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<Box<Gate>>,
     /// The response to give without running anything: an unknown tool, arguments that fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Object>,
@@ -128,6 +153,8 @@ pub struct Spec {
 pub enum End {
     /// It has its outcome.
     Done,
+    /// Somebody refused it, or the agent's policy did; its body never started.
+    Denied,
     /// Its deadline passed before anyone answered.
     Expired,
     /// Its invocation was cancelled, or failed.
@@ -158,6 +185,10 @@ pub struct Closing {
 pub enum Phase {
     /// Its body has not started.
     Requested,
+    /// Others of its turn ask, and it waits with them.
+    Waiting,
+    /// A person is asked before its body may start.
+    Gated,
     /// Its body is under way, here or in a frame of its own.
     Running,
     /// It waits for somebody outside.
@@ -220,6 +251,25 @@ pub struct Call {
     pub last: Option<Told>,
     /// Position of the record that told it; 0 if nothing was told.
     pub told_at: u64,
+    /// Position of the last record that changed the call.
+    #[serde(default)]
+    pub revision: u64,
+    /// When its body was started last, in microseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// How many of its deadlines have done their work.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deadlines_done: usize,
+    /// What it knows of its questions, if somebody is asked before its body may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gated: Option<Box<Gated>>,
+    /// The call as the inbox shows it, if it is an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Box<Approval>>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Call {
@@ -236,7 +286,7 @@ impl Call {
     pub fn answerable(&self) -> Option<Kind> {
         match self.phase {
             Phase::Held(kind) => Some(kind),
-            Phase::Running if self.spec.behaviour.long_running => Some(Kind::LongRunning),
+            Phase::Running if self.spec.behaviour.long_running => Some(self.own_kind()),
             _ => None,
         }
     }
@@ -254,9 +304,57 @@ impl Call {
         self.body.is_some() || matches!(self.phase, Phase::Requested | Phase::Running)
     }
 
+    /// Its body may not start yet: a person is asked about it, or about others of its turn.
+    pub fn is_gated(&self) -> bool {
+        matches!(self.phase, Phase::Gated | Phase::Waiting)
+    }
+
+    /// Its placeholder is to be told: it asks, of itself and not from inside its body, and has no
+    /// response.
+    pub fn placeholder_due(&self) -> bool {
+        matches!(self.phase, Phase::Gated) && self.last.is_none() && self.untold.is_none()
+    }
+
+    /// As what it is held when its body is back without an outcome.
+    pub fn own_kind(&self) -> Kind {
+        if self.spec.behaviour.input { Kind::Input } else { Kind::LongRunning }
+    }
+
+    /// The next thing that happens by itself, and when, in microseconds since 1970; without the end
+    /// of the call.
+    pub fn next_deadline(&self) -> Option<(u64, &Action)> {
+        let next = self.spec.behaviour.deadlines.get(self.deadlines_done)?;
+        Some((later(self.create_time, next.after), &next.action))
+    }
+
+    /// When something happens to it by itself, in microseconds since 1970.
+    pub fn due(&self) -> Option<u64> {
+        if self.closed().is_some() {
+            return None;
+        }
+        let next = self.next_deadline().map(|(time, _)| time);
+        next.into_iter().chain(self.expire_time).min()
+    }
+
+    /// What can be decided on it, if it is held.
+    pub fn allowed_verdicts(&self) -> &'static [Verdict] {
+        use Verdict::{Approve, Deny, RequestChanges, RunAgain, SupplyResult};
+        match self.held() {
+            Some(Kind::Confirmation) => &[Approve, Deny, RequestChanges],
+            Some(Kind::LongRunning) if self.spec.behaviour.decisions.is_some() => {
+                &[Approve, Deny, SupplyResult]
+            }
+            Some(Kind::LongRunning) => &[SupplyResult],
+            Some(Kind::Input) => &[SupplyResult, Deny],
+            Some(Kind::UnknownOutcome) => &[SupplyResult, RunAgain],
+            None => &[],
+        }
+    }
+
     /// The model cannot go on before this call: it has no response, or its body is under way.
     pub fn blocks(&self) -> bool {
-        self.at_work() || (self.held().is_some() && self.last.is_none())
+        let held = self.held().is_some_and(|kind| kind != Kind::Confirmation);
+        self.at_work() || (held && self.last.is_none())
     }
 
     /// The key that all attempts of the present execution share: `call id/execution`.

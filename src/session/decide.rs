@@ -156,6 +156,7 @@ fn judge(
         }
         let (reason, message) = match closing.end {
             End::Done => (Reason::CallAlreadyAnswered, "the call has its final answer already"),
+            End::Denied => (Reason::CallAlreadyAnswered, "the call was refused"),
             End::Expired => (Reason::CallExpired, "the call expired before it was answered"),
             End::Cancelled => (Reason::CallCancelled, "the call was cancelled"),
         };

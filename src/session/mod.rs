@@ -4,6 +4,7 @@
 //! It must not know stores, models, tools, the wire, or who runs it.
 
 pub mod adk;
+pub mod approval;
 pub mod call;
 pub mod codec;
 pub mod content;

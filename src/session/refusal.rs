@@ -10,6 +10,10 @@ pub enum Reason {
     SessionNotFound,
     /// There is no such call, or it is of another app, user or session than was said.
     CallNotFound,
+    /// There is no such approval, or the caller may not know of it.
+    ApprovalNotFound,
+    /// There is no such standing approval, or the caller may not know of it.
+    StandingApprovalNotFound,
     /// No agent of this name is served.
     AgentNotFound,
     /// There is no such invocation, or the caller may not know of it.
@@ -24,6 +28,10 @@ pub enum Reason {
     MixedMessage,
     /// A final answer does not match the schema that its tool declares.
     ResponseSchemaViolation,
+    /// Changed arguments do not match the schema of their tool.
+    ArgsSchemaViolation,
+    /// A decision on arguments does not say which ones were seen.
+    ArgsDigestRequired,
     /// The request's mark was used before, for another request.
     RequestIdReused,
     /// A cursor or page token is none of ours, or is for another filter.
@@ -36,6 +44,12 @@ pub enum Reason {
     CallExpired,
     /// The call was cancelled.
     CallCancelled,
+    /// The call waits for a person's agreement, and what asks for it is to be answered.
+    ConfirmationRequired,
+    /// This decision cannot be made on such a call, or not yet.
+    VerdictNotAllowed,
+    /// Somebody else has the approval on his desk.
+    ApprovalClaimed,
     /// The call has other arguments than those the answer is for.
     ArgsDigestMismatch,
     /// The invocation has ended.
@@ -46,10 +60,14 @@ pub enum Reason {
     SessionExists,
     /// An invocation of the session runs: try again when it has ended or paused.
     InvocationRunning,
+    /// The approval is not as it was when the caller read it.
+    EtagMismatch,
     /// What the cursor points behind is no longer known: begin with a new snapshot.
     CursorExpired,
     /// The caller has no right to do this.
     NotPermitted,
+    /// A rule of the agent's policy forbids what was asked for.
+    PolicyDenied,
     /// The request, or what it asks for, is larger than a limit; the details say which.
     LimitExceeded,
     /// Too much waits already; nothing was written, try again.
@@ -69,9 +87,11 @@ impl Reason {
     }
 
     /// All reasons, in their order.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 36] = [
         Self::SessionNotFound,
         Self::CallNotFound,
+        Self::ApprovalNotFound,
+        Self::StandingApprovalNotFound,
         Self::AgentNotFound,
         Self::InvocationNotFound,
         Self::FieldInvalid,
@@ -79,19 +99,26 @@ impl Reason {
         Self::InvocationMismatch,
         Self::MixedMessage,
         Self::ResponseSchemaViolation,
+        Self::ArgsSchemaViolation,
+        Self::ArgsDigestRequired,
         Self::RequestIdReused,
         Self::CursorInvalid,
         Self::CallAlreadyAnswered,
         Self::CallNotHeld,
         Self::CallExpired,
         Self::CallCancelled,
+        Self::ConfirmationRequired,
+        Self::VerdictNotAllowed,
+        Self::ApprovalClaimed,
         Self::ArgsDigestMismatch,
         Self::InvocationEnded,
         Self::SessionQuarantined,
         Self::SessionExists,
         Self::InvocationRunning,
+        Self::EtagMismatch,
         Self::CursorExpired,
         Self::NotPermitted,
+        Self::PolicyDenied,
         Self::LimitExceeded,
         Self::Overloaded,
         Self::Draining,
@@ -104,6 +131,15 @@ impl Reason {
         match self {
             Self::SessionNotFound => "SESSION_NOT_FOUND",
             Self::CallNotFound => "CALL_NOT_FOUND",
+            Self::ApprovalNotFound => "APPROVAL_NOT_FOUND",
+            Self::StandingApprovalNotFound => "STANDING_APPROVAL_NOT_FOUND",
+            Self::ArgsSchemaViolation => "ARGS_SCHEMA_VIOLATION",
+            Self::ArgsDigestRequired => "ARGS_DIGEST_REQUIRED",
+            Self::ConfirmationRequired => "CONFIRMATION_REQUIRED",
+            Self::VerdictNotAllowed => "VERDICT_NOT_ALLOWED",
+            Self::ApprovalClaimed => "APPROVAL_CLAIMED",
+            Self::EtagMismatch => "ETAG_MISMATCH",
+            Self::PolicyDenied => "POLICY_DENIED",
             Self::AgentNotFound => "AGENT_NOT_FOUND",
             Self::InvocationNotFound => "INVOCATION_NOT_FOUND",
             Self::FieldInvalid => "FIELD_INVALID",

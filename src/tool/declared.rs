@@ -78,6 +78,7 @@ mod tests {
             description: String::new(),
             parameters: super::super::arguments::none(),
             behaviour: Behaviour::default(),
+            approval: Default::default(),
             body,
         }
     }

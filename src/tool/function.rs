@@ -80,7 +80,8 @@ impl Function {
         };
         let description = description.into();
         let (behaviour, body) = (Behaviour::default(), Body::Function);
-        let declaration = Declaration { name, description, parameters, behaviour, body };
+        let approval = crate::agent::approvals::ToolApproval::default();
+        let declaration = Declaration { name, description, parameters, behaviour, approval, body };
         Self { declaration, run: Arc::new(run) }
     }
 
@@ -304,6 +305,9 @@ mod tests {
             decisions: Some(Decisions { approve, deny }),
             effect: Effect::Idempotent,
             timeout: Duration::from_secs(5),
+            deadlines: Vec::new(),
+            input: false,
+            inbox: false,
         };
         assert_eq!(tool.declaration().behaviour, expected);
         assert_eq!(pay().answers_many().declaration().behaviour.answers, Answers::Many);

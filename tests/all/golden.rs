@@ -158,6 +158,7 @@ fn specs() -> Vec<Spec> {
         }),
         effect: Effect::Idempotent,
         timeout: std::time::Duration::from_millis(1_500),
+        ..Behaviour::default()
     };
     let whole = Spec {
         model_id: Some("toolu_1".to_owned()),

@@ -263,6 +263,7 @@ impl World {
             args: Object::new(),
             args_digest: String::new(),
             behaviour,
+            gate: None,
             failed: None,
         };
         let held = Behaviour {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::yaml::{Kind, Node};
 use super::{Faults, near, read, rules, tool};
+use crate::agent::approvals::Approvals;
 use crate::agent::{Agent, Declaration, Model};
 use crate::session::id::AgentName;
 use crate::session::json::Place;
@@ -65,6 +66,8 @@ pub(super) fn read(
     let description = table.text("description", faults).unwrap_or_default().to_owned();
     let instruction = table.text("instruction", faults).unwrap_or_default().to_owned();
     let (name, model) = (name?, model?);
-    let agent = Agent { name, description, instruction, model, tools, max_prompt_events };
+    let approvals = Approvals::default();
+    let agent =
+        Agent { name, description, instruction, model, tools, approvals, max_prompt_events };
     Some((agent, table.get("name")?.at))
 }

@@ -39,6 +39,7 @@ fn function(name: &str) -> Declaration {
             effect: Effect::Idempotent,
             ..Default::default()
         },
+        approval: Default::default(),
         body: Body::Function,
     }
 }

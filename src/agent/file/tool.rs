@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::read::{self, Table};
 use super::yaml::{Kind, Node};
 use super::{Faults, near};
+use crate::agent::approvals::ToolApproval;
 use crate::agent::template;
 use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect, check_tool_name};
 
@@ -95,6 +96,7 @@ fn read_tool(node: &Node, registered: &[Declaration], faults: &mut Faults) -> Op
                 effect: if returns.is_some() { Effect::Read } else { Effect::Once },
                 ..Behaviour::default()
             },
+            approval: ToolApproval::default(),
             body: Body::Function,
         },
     };

@@ -137,6 +137,8 @@ pub(crate) fn usage_to_pb(usage: Usage) -> pb::UsageMetadata {
 pub(crate) fn kind_to_pb(kind: Kind) -> pb::call::Kind {
     match kind {
         Kind::LongRunning => pb::call::Kind::LongRunning,
+        Kind::Confirmation => pb::call::Kind::Confirmation,
+        Kind::Input => pb::call::Kind::Input,
         Kind::UnknownOutcome => pb::call::Kind::UnknownOutcome,
     }
 }

@@ -37,14 +37,23 @@ pub(crate) fn call_to_pb(call: &Call) -> pb::Call {
         untold: _,
         last,
         told_at: _,
+        revision: _,
+        started: _,
+        deadlines_done: _,
+        gated: _,
+        approval: _,
     } = call;
-    let Spec { id, model_id: _, name, args, args_digest, behaviour, failed: _ } = spec.as_ref();
+    let Spec { id, model_id: _, name, args, args_digest, behaviour, gate: _, failed: _ } =
+        spec.as_ref();
     let (state, kind) = match phase {
-        Phase::Requested | Phase::Running => (pb::call::State::Running, None),
+        Phase::Requested | Phase::Waiting | Phase::Gated | Phase::Running => {
+            (pb::call::State::Running, None)
+        }
         Phase::Held(kind) => (pb::call::State::Held, Some(*kind)),
         Phase::Closed(closing) => {
             let state = match closing.end {
                 End::Done => pb::call::State::Done,
+                End::Denied => pb::call::State::Denied,
                 End::Expired => pb::call::State::Expired,
                 End::Cancelled => pb::call::State::Cancelled,
             };
@@ -96,7 +105,9 @@ pub(crate) fn call_to_pb(call: &Call) -> pb::Call {
 /// An outcome that is unknown is told once, whatever the tool declares.
 fn answers(behaviour: &Behaviour, kind: Option<Kind>) -> pb::call::Answers {
     match behaviour.answers {
-        _ if kind == Some(Kind::UnknownOutcome) => pb::call::Answers::Once,
+        _ if matches!(kind, Some(Kind::UnknownOutcome | Kind::Confirmation)) => {
+            pb::call::Answers::Once
+        }
         _ if !behaviour.long_running => pb::call::Answers::Unspecified,
         Answers::Once => pb::call::Answers::Once,
         Answers::Many => pb::call::Answers::Many,
@@ -168,7 +179,8 @@ pub(crate) fn session_to_pb(view: &SessionView) -> pb::Session {
 
 /// An agent.
 pub(crate) fn agent_to_pb(agent: &Agent) -> pb::Agent {
-    let Agent { name, description, instruction, model, tools, max_prompt_events: _ } = agent;
+    let Agent { name, description, instruction, model, tools, approvals: _, max_prompt_events: _ } =
+        agent;
     pb::Agent {
         name: name.to_string(),
         description: description.clone(),
@@ -182,7 +194,7 @@ pub(crate) fn agent_to_pb(agent: &Agent) -> pb::Agent {
 }
 
 fn tool_to_pb(tool: &Declaration) -> pb::ToolDeclaration {
-    let Declaration { name, description: _, parameters, behaviour, body: _ } = tool;
+    let Declaration { name, description: _, parameters, behaviour, approval: _, body: _ } = tool;
     let schema = |schema: &serde_json::Value| schema.as_object().map(object_to_pb);
     pb::ToolDeclaration {
         name: name.clone(),

@@ -200,6 +200,11 @@ impl Session {
             untold: None,
             last: None,
             told_at: 0,
+            revision: self.head,
+            started: None,
+            deadlines_done: 0,
+            gated: None,
+            approval: None,
         }
     }
 

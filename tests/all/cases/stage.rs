@@ -44,6 +44,7 @@ impl Closure {
             description: format!("Does {name}."),
             parameters: json!({"type": "object", "additionalProperties": true}),
             behaviour: Behaviour::default(),
+            approval: Default::default(),
             body: Body::Function,
         };
         let body = Box::new(move |args, context| -> Running { Box::pin(body(args, context)) });

@@ -57,6 +57,7 @@ pub fn spec(name: &str, behaviour: Behaviour) -> Spec {
         args: Object::new(),
         args_digest: format!("sha256:{name}"),
         behaviour,
+        gate: None,
         failed: None,
     }
 }
@@ -337,6 +338,8 @@ impl Bench {
     pub fn phase(&self, name: &str) -> String {
         match &self.call(name).phase {
             Phase::Requested => "REQUESTED".to_owned(),
+            Phase::Waiting => "WAITING".to_owned(),
+            Phase::Gated => "GATED".to_owned(),
             Phase::Running => "RUNNING".to_owned(),
             Phase::Held(kind) => format!("HELD {}", word(kind)),
             Phase::Closed(closing) => word(&closing.end),

@@ -43,6 +43,7 @@ fn declarations() -> Vec<Declaration> {
         description: String::new(),
         parameters: json!({"type": "object", "additionalProperties": true}),
         behaviour,
+        approval: Default::default(),
         body: Body::Function,
     };
     tools.into_iter().map(declaration).collect()
@@ -64,6 +65,7 @@ pub fn cast(world: &Arc<World>, life: &Life) -> Cast {
         instruction: String::new(),
         model: countersign::agent::Model::Named("mind".to_owned()),
         tools,
+        approvals: Default::default(),
         max_prompt_events: None,
     });
     Cast::new(&agents, &registry).unwrap()

@@ -159,7 +159,7 @@ impl Story {
                     match answer.end {
                         Some(CallEnd::Expired) => saw.insert("a call expired"),
                         Some(CallEnd::Cancelled) => saw.insert("a call cancelled"),
-                        Some(CallEnd::Done) | None => false,
+                        Some(CallEnd::Done | CallEnd::Denied) | None => false,
                     };
                     if there.is_some_and(|c| matches!(c.phase, Phase::Running)) {
                         saw.insert("an answer that overtakes its body");
