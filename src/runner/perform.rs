@@ -47,6 +47,7 @@ impl Inner {
             gave,
             state_delta: actions.state_delta,
             skip_summarization: actions.skip_summarization,
+            raised: None,
         };
         let Some(body) = self.body_of(&session, &call) else {
             let text = "TOOL_CHANGED: the tool is not there any more; it was not run.";
@@ -95,11 +96,12 @@ impl Inner {
         part.is_some_and(|part| part.declaration.body != crate::agent::Body::Function)
     }
 
-    fn body_of(&self, session: &Session, call: &Call) -> Option<Arc<dyn tool::Tool>> {
+    /// The tool of a call, as it is now.
+    pub(super) fn part_of(&self, session: &Session, call: &Call) -> Option<&Part> {
         let open = session.invocations.get(&call.invocation)?;
         let agent = &open.frames.get(&call.frame)?.agent;
         let role = self.cast.agent(&session.key.app, agent)?;
-        role.tools.get(&call.spec.name).map(|part| part.body.clone())
+        role.tools.get(&call.spec.name)
     }
 
     /// The state that a body sees: all of it, with prefixes.

@@ -205,6 +205,7 @@ pub(crate) fn submit(
         session,
         answers: Incomings {
             answers: vec![Incoming {
+                decision: None,
                 call: answer.id,
                 name: answer.name,
                 response: exact.or(answer.response),

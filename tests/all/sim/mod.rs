@@ -227,6 +227,7 @@ async fn answer_all(world: &Arc<World>) {
         let caller = Caller { principal: Principal::parse("user:last").unwrap(), mark: None };
         let response = json!({"status": "approved", "number": world.count()});
         let answer = Incoming {
+            decision: None,
             call: call.spec.id.clone(),
             name: call.spec.name.clone(),
             response: response.as_object().cloned(),
