@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::index::{self, InvocationView};
+use super::index::{self, InvocationView, StandingView};
 use super::run::gone;
 use super::submit::Submission;
 use super::write::{self, Caller, Decided, Outcome};
@@ -19,6 +19,7 @@ use crate::session::asking::decided;
 use crate::session::call::{Call, Kind, later};
 use crate::session::content::Object;
 use crate::session::decide::{Answered, Decision, Incoming, Incomings, find};
+use crate::session::draft::Draft;
 use crate::session::id::{CallId, Principal, SessionKey, SessionUid};
 use crate::session::record::Edited;
 use crate::session::refusal::{Reason, Refusal};
@@ -140,9 +141,9 @@ impl Runner {
             let again = inner.seen::<String>(&caller, method).await?;
             let stored = inner.store.entry(index::STANDING, &id).await.map_err(refuse_store)?;
             let Some(stored) = stored else { return Err(no_standing(&id)) };
-            let (key, standing) = index::read_standing(&stored.entry.bytes)?;
-            if again.is_some() || stored.entry.state == index::REVOKED {
-                return Ok((key, standing));
+            let view: StandingView = index::read(&stored.entry.bytes)?;
+            if again.is_some() || view.revoked {
+                return Ok((view.session, view.standing));
             }
             let done = inner
                 .decide(&stored.uid, &caller.principal, |draft| {
@@ -152,7 +153,7 @@ impl Runner {
                 })
                 .await?;
             done.ok_or_else(gone)?;
-            Ok((key, standing))
+            Ok((view.session, view.standing))
         })
         .await
     }
@@ -162,9 +163,7 @@ impl Runner {
         caller: Caller,
         method: &'static str,
         id: CallId,
-        change: impl Fn(&mut crate::session::draft::Draft<'_>, &[Call], &CallId) -> Result<(), Refusal>
-        + Send
-        + 'static,
+        change: impl Change,
     ) -> Result<Call, Refusal> {
         self.inner.check_open()?;
         let inner = self.inner.clone();
@@ -194,6 +193,17 @@ impl Runner {
         });
         done.await.map_err(|refusal| as_approval(refusal, &wanted))
     }
+}
+
+/// A change of an approval that is open, given its call, in case that is over.
+trait Change:
+    Fn(&mut Draft<'_>, &[Call], &CallId) -> Result<(), Refusal> + Send + Sync + 'static
+{
+}
+
+impl<F> Change for F where
+    F: Fn(&mut Draft<'_>, &[Call], &CallId) -> Result<(), Refusal> + Send + Sync + 'static
+{
 }
 
 /// What is said of calls, said of approvals.
@@ -324,10 +334,10 @@ impl Inner {
         let about = about.ok_or_else(|| {
             Refusal::field("edited_args", "is only for the approval of a call before it runs")
         })?;
-        let part = session
+        let (role, part) = session
             .calls
             .get(&about.id)
-            .and_then(|gated| self.part_of(session, gated))
+            .and_then(|gated| Some((self.role_of(session, gated)?, self.part_of(session, gated)?)))
             .ok_or_else(|| {
                 let message = "the tool is not there any more; its arguments cannot be checked";
                 Refusal::new(Reason::ToolChanged, message).with("call_id", &call.spec.id)
@@ -340,7 +350,7 @@ impl Inner {
         })?;
         let args_digest = crate::session::json::args_digest(&about.name, &args)
             .map_err(|wrong| Refusal::field("edited_args", wrong.to_string()))?;
-        let gate = self.judge_again(session, call, part, &args);
+        let gate = self.judged(role, &session.key, part, &args);
         let why = match gate {
             Some(gate) if gate.judged == Judged::Deny => {
                 let message = "the agent's policy forbids the call with these arguments";

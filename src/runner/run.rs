@@ -317,6 +317,7 @@ impl Inner {
             field: format!("new_message.parts[{n}].function_response"),
         });
         let submission = Submission {
+            etag: None,
             app: Some(run.app.clone()),
             user: Some(run.user.clone()),
             session: run.session.clone(),

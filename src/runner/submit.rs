@@ -157,9 +157,7 @@ impl Inner {
         let kept = match self.give(caller, method, submission, 0).await {
             Ok(Given::Now(submitted)) => return Ok(*submitted),
             Err(refusal) => self.unless_seen::<Kept>(caller, method, refusal).await?,
-            Ok(Given::Before(_)) => {
-                self.seen::<Kept>(caller, method).await?.ok_or_else(gone)?
-            }
+            Ok(Given::Before(_)) => self.seen::<Kept>(caller, method).await?.ok_or_else(gone)?,
         };
         self.submitted_before(submission, kept).await
     }

@@ -200,6 +200,7 @@ pub(crate) fn submit(
     }
     let mark = read_mark(&request_id, &mut faults);
     let submission = answer.map(|answer| Submission {
+        etag: None,
         app,
         user,
         session,

@@ -46,6 +46,7 @@ fn approval(call: &str) -> Submission {
         field: String::new(),
     };
     Submission {
+        etag: None,
         app: None,
         user: None,
         session: None,

@@ -326,6 +326,7 @@ impl Client {
         };
         let skip_summarization = world.percent(8);
         let submission = Submission {
+            etag: None,
             app: None,
             user: None,
             session: world.percent(30).then(|| first.session.id.clone()),
