@@ -111,6 +111,7 @@ fn actions_to_pb(actions: &Actions) -> pb::EventActions {
         artifact_delta: BTreeMap::new(),
         transfer_to_agent: String::new(),
         escalate: *escalate,
+        requested_tool_confirmations: BTreeMap::new(),
     }
 }
 
