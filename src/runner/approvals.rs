@@ -4,9 +4,10 @@
 use super::changes::{self, Changes, Listed, PAGE, Place, Resource};
 use super::index::{self, ApprovalState, StandingView};
 use super::{Inner, Runner, refuse_store};
+use crate::session::approving::no_approval;
 use crate::session::call::{Call, Kind};
 use crate::session::id::{AppName, CallId, Principal, SessionId, SessionKey, UserId};
-use crate::session::refusal::{Reason, Refusal};
+use crate::session::refusal::Refusal;
 use crate::store::{MAX_COUNT, Query, Stored, TAGS};
 
 /// All kinds of approvals.
@@ -170,11 +171,6 @@ impl Resource for ApprovalFilter {
             user: UserId::parse(index::tag_value(user)).ok()?,
         })
     }
-}
-
-/// There is no such approval, or it is not the caller's to know.
-pub(super) fn no_approval(id: &CallId) -> Refusal {
-    Refusal::new(Reason::ApprovalNotFound, "there is no such approval").with("call_id", id)
 }
 
 impl Runner {

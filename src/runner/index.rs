@@ -352,6 +352,8 @@ pub fn entries(session: &Session, touched: &Touched) -> Vec<EntryWrite> {
     writes.extend(open.map(|open| invocation_entry(&view(session, open))));
     let ended = touched.ended.iter().map(|(over, _)| ended_view(session, over));
     writes.extend(ended.map(|view| invocation_entry(&view)));
+    let standing = touched.standing.iter();
+    writes.extend(standing.map(|(one, revoked)| standing_entry(&session.key, one, *revoked)));
     writes
 }
 

@@ -137,7 +137,7 @@ tools:
 
 #[test]
 fn the_places_of_an_object_are_those_that_its_tool_fills() {
-    assert!(tool::PLACES.iter().all(|place| crate::tool::declared::is_place(place)));
+    assert!(body::PLACES.iter().all(|place| crate::tool::declared::is_place(place)));
 }
 
 #[test]
@@ -194,6 +194,12 @@ fn the_schema_agrees_with_the_loader() {
     };
     assert_eq!(keys("/properties"), sorted(root::KEYS));
     assert_eq!(keys("/$defs/tool/properties"), sorted(tool::KEYS));
+    assert_eq!(keys("/properties/approvals/properties"), sorted(approvals::KEYS));
+    assert_eq!(keys("/$defs/approval_rule/properties"), sorted(approvals::RULE_KEYS));
+    assert_eq!(keys("/$defs/deadline/properties"), sorted(approvals::DEADLINE_KEYS));
+    let approval = "/$defs/tool/properties/approval/anyOf/1/properties";
+    assert_eq!(keys(approval), sorted(approvals::TOOL_KEYS));
+    assert_eq!(keys("/$defs/tool/properties/asks/properties"), sorted(body::ASKS_KEYS));
     assert_eq!(keys("/$defs/rule/properties"), sorted(rules::RULE_KEYS));
     assert_eq!(keys("/$defs/case/properties"), sorted(rules::CASE_KEYS));
     let when = "/$defs/rule/properties/when/anyOf/1/properties";

@@ -128,12 +128,16 @@ fn exact_value(value: &Value) -> String {
 /// What happens next by itself: a deadline's work, or the end.
 fn next_deadline(call: &Call) -> Option<pb::approval::Deadline> {
     use pb::approval::deadline::Action as Wire;
+    call.held()?;
     let due = call.due()?;
     let next = call.next_deadline().filter(|(time, _)| *time == due);
     let (action, escalate_to) = match next.map(|(_, action)| action) {
         Some(Action::Deny) => (Wire::Deny, String::new()),
         Some(Action::Remind) => (Wire::Remind, String::new()),
         Some(Action::Escalate { to }) => (Wire::Escalate, to.clone()),
+        None if call.spec.behaviour.end().is_some_and(|(_, denies)| denies) => {
+            (Wire::Deny, String::new())
+        }
         Some(Action::Expire) | None => (Wire::Expire, String::new()),
     };
     Some(pb::approval::Deadline { time: time(due), action: action.into(), escalate_to })
