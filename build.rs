@@ -11,11 +11,12 @@ use prost::Message;
 const ROOT: &str = "proto";
 
 /// What is served; everything that these import comes along.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "countersign/v1/content.proto",
     "countersign/v1/event.proto",
     "countersign/v1/invocation.proto",
     "countersign/v1/agent.proto",
+    "countersign/v1/approval.proto",
     "countersign/v1/session.proto",
     "google/rpc/error_details.proto",
     "google/rpc/status.proto",
@@ -23,11 +24,12 @@ const FILES: [&str; 7] = [
 
 /// Well-known types and what stands for them in Rust: our own, which have proto3 JSON, sorted keys
 /// and exact integers.
-const WELL_KNOWN: [(&str, &str); 5] = [
+const WELL_KNOWN: [(&str, &str); 6] = [
     (".google.protobuf.Struct", "crate::proto::wkt::Struct"),
     (".google.protobuf.Value", "crate::proto::wkt::Value"),
     (".google.protobuf.ListValue", "crate::proto::wkt::ListValue"),
     (".google.protobuf.Timestamp", "crate::proto::wkt::Timestamp"),
+    (".google.protobuf.Duration", "crate::proto::wkt::Duration"),
     (".google.protobuf.Empty", "()"),
 ];
 

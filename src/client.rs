@@ -2,9 +2,9 @@
 //!
 //! [`Client`] is the generated clients on one lazy connection, and what every caller needs beside
 //! them: streams that go on by themselves where they broke off ([`Client::run`],
-//! [`Client::follow`], [`Client::invocations`]), answers and imports that are repeated safely
-//! ([`Client::submit`], [`Client::import`]), and [`refusal`], which reads why something was
-//! refused. [`message`], [`answer`] and [`answers`] are short words for what is sent most. It knows
+//! [`Client::follow`], [`Client::invocations`], [`Client::inbox`]), answers, decisions and imports
+//! that are repeated safely ([`Client::submit`], [`Client::decide`], [`Client::import`]), and
+//! [`refusal`], which reads why something was refused. [`message`], [`answer`] and [`answers`] are short words for what is sent most. It knows
 //! nothing of terminals.
 
 use std::collections::BTreeMap;
@@ -18,12 +18,13 @@ use uuid::Uuid;
 
 use crate::proto::v1;
 use crate::proto::v1::agent_service_client::AgentServiceClient;
+use crate::proto::v1::approval_service_client::ApprovalServiceClient;
 use crate::proto::v1::session_service_client::SessionServiceClient;
 
 mod follow;
 mod words;
 
-pub use follow::{Events, Invocations};
+pub use follow::{Approvals, Events, Invocations};
 pub use words::{answer, answers, continuation, message};
 
 /// Where a server listens if nothing else is said.
@@ -143,6 +144,11 @@ impl Client {
         SessionServiceClient::new(self.channel.clone())
     }
 
+    /// All RPCs about approvals, as generated.
+    pub fn approvals(&self) -> ApprovalServiceClient<Channel> {
+        ApprovalServiceClient::new(self.channel.clone())
+    }
+
     /// RunAsync up to its end: where the stream breaks off, or the server asks to reconnect, it
     /// goes on behind the last entry received. Without a `request_id` it gets one, so that the
     /// message is never given twice.
@@ -171,6 +177,25 @@ impl Client {
         fill_request_id(&mut request.request_id);
         let call = async || {
             self.agents().submit_function_response(request.clone()).await.map(Response::into_inner)
+        };
+        self.repeated(call).await
+    }
+
+    /// WatchApprovals, which goes on behind the last message received where the stream breaks off.
+    /// Never ends by itself.
+    pub fn inbox(&self, request: v1::WatchApprovalsRequest) -> Approvals {
+        Approvals::new(self.clone(), request)
+    }
+
+    /// DecideApproval, repeated while nobody knows what became of it. Without a `request_id` it
+    /// gets one, so that a repeat is recognised.
+    pub async fn decide(
+        &self,
+        mut request: v1::DecideApprovalRequest,
+    ) -> Result<v1::DecideApprovalResponse, Status> {
+        fill_request_id(&mut request.request_id);
+        let call = async || {
+            self.approvals().decide_approval(request.clone()).await.map(Response::into_inner)
         };
         self.repeated(call).await
     }

@@ -9,7 +9,8 @@ use tonic::{Status, Streaming};
 use super::{Client, fill_request_id, is_unreachable};
 use crate::proto::v1;
 use crate::proto::v1::event::Mark;
-use crate::proto::v1::watch_invocations_response::Update;
+use crate::proto::v1::watch_approvals_response::Update as ApprovalUpdate;
+use crate::proto::v1::watch_invocations_response::Update as InvocationUpdate;
 
 /// The events of an invocation or a session, over any number of connections.
 #[derive(Debug)]
@@ -145,44 +146,68 @@ impl Events {
     }
 }
 
-/// The invocations that a filter matches, over any number of connections.
-#[derive(Debug)]
-pub struct Invocations {
-    link: Link<v1::WatchInvocationsResponse>,
-    request: v1::WatchInvocationsRequest,
-}
+/// A watched list over any number of connections: what it is, its messages, and how it is opened.
+macro_rules! watch {
+    ($(#[$doc:meta])* $name:ident, $request:ty, $message:ty, $update:ident, $service:ident.$rpc:ident) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name {
+            link: Link<$message>,
+            request: $request,
+        }
 
-impl Invocations {
-    pub(super) fn new(client: Client, request: v1::WatchInvocationsRequest) -> Self {
-        Self { link: Link::new(client), request }
-    }
+        impl $name {
+            pub(super) fn new(client: Client, request: $request) -> Self {
+                Self { link: Link::new(client), request }
+            }
 
-    /// The next message. An error is final: it is a refusal, or the server did not come back in
-    /// time; after CURSOR_EXPIRED begin again with a new snapshot.
-    pub async fn next(&mut self) -> Result<v1::WatchInvocationsResponse, Status> {
-        loop {
-            if !self.link.is_open() {
-                let request = self.request.clone();
-                let opened = self.link.client.agents().watch_invocations(request).await;
-                self.link.opened(opened.map(tonic::Response::into_inner)).await?;
-                continue;
-            }
-            let Some(message) = self.link.receive().await? else { continue };
-            if !message.cursor.is_empty() {
-                self.request.cursor.clone_from(&message.cursor);
-            }
-            match message.update {
-                Some(Update::End(_)) | None => {
-                    self.link.lost(Status::unavailable("the server asks to reconnect")).await?;
-                }
-                Some(_) => {
-                    self.link.failures = 0;
-                    return Ok(message);
+            /// The next message. An error is final: it is a refusal, or the server did not come
+            /// back in time; after CURSOR_EXPIRED begin again with a new snapshot.
+            pub async fn next(&mut self) -> Result<$message, Status> {
+                loop {
+                    if !self.link.is_open() {
+                        let request = self.request.clone();
+                        let opened = self.link.client.$service().$rpc(request).await;
+                        self.link.opened(opened.map(tonic::Response::into_inner)).await?;
+                        continue;
+                    }
+                    let Some(message) = self.link.receive().await? else { continue };
+                    if !message.cursor.is_empty() {
+                        self.request.cursor.clone_from(&message.cursor);
+                    }
+                    match message.update {
+                        Some($update::End(_)) | None => {
+                            let asked = Status::unavailable("the server asks to reconnect");
+                            self.link.lost(asked).await?;
+                        }
+                        Some(_) => {
+                            self.link.failures = 0;
+                            return Ok(message);
+                        }
+                    }
                 }
             }
         }
-    }
+    };
 }
+
+watch!(
+    /// The invocations that a filter matches, over any number of connections.
+    Invocations,
+    v1::WatchInvocationsRequest,
+    v1::WatchInvocationsResponse,
+    InvocationUpdate,
+    agents.watch_invocations
+);
+
+watch!(
+    /// The approvals that a filter matches, over any number of connections.
+    Approvals,
+    v1::WatchApprovalsRequest,
+    v1::WatchApprovalsResponse,
+    ApprovalUpdate,
+    approvals.watch_approvals
+);
 
 /// One stream after the other, with the patience of its client.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ pub(super) struct Agents {
 #[tonic::async_trait]
 impl AgentService for Agents {
     type RunAsyncStream = stream::Events;
-    type WatchInvocationsStream = stream::Invocations;
+    type WatchInvocationsStream = stream::Listing<pb::WatchInvocationsResponse>;
 
     async fn run_async(
         &self,
@@ -117,20 +117,11 @@ impl AgentService for Agents {
         let mut faults = super::convert::Faults::new();
         let filter = request::read_filter((app_name, user_id, session_id), states, &mut faults);
         let filter = faults.finish(Some(filter)).map_err(status)?;
-        let after: Option<(u64, u64)> =
-            page::read_token("cursor", &cursor, &print).map_err(status)?;
-        // What was removed is known for so long.
-        let keep = u64::try_from(self.runner.limits().remember_requests.as_micros());
-        let oldest = self.runner.now().saturating_sub(keep.unwrap_or(u64::MAX));
-        if after.is_some_and(|(feed, time)| feed > 0 && time < oldest) {
-            return Err(status(crate::runner::expired()));
-        }
-        let after = after.map(|(feed, _)| feed);
-        // A cursor of the snapshot begins it again: nothing of it may be missing.
-        let changes = self.runner.watch_invocations(filter, after.filter(|feed| *feed > 0));
-        let runner = self.runner.clone();
-        let cursor = move |feed: u64| page::token(&print, (feed, runner.now()));
-        Ok(Response::new(stream::of_invocations(&self.runner, changes, cursor)))
+        let after = page::read_cursor(&self.runner, &cursor, &print).map_err(status)?;
+        let changes = self.runner.watch_invocations(filter, after);
+        let cursor = page::cursor(&self.runner, print);
+        let stream = stream::of_list(&self.runner, changes, cursor, stream::invocation_update);
+        Ok(Response::new(stream))
     }
 
     async fn cancel_invocation(

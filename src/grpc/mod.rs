@@ -15,12 +15,14 @@ use tonic_health::server::HealthReporter;
 use crate::limits::Limits;
 use crate::proto::FILE_DESCRIPTOR_SET;
 use crate::proto::v1::agent_service_server::AgentServiceServer;
+use crate::proto::v1::approval_service_server::ApprovalServiceServer;
 use crate::proto::v1::session_service_server::SessionServiceServer;
 use crate::runner::{Caller, Mark, Runner};
 use crate::session::id::{Principal, RequestId};
 use crate::session::refusal::{Reason, Refusal};
 
 mod agent;
+mod approval;
 pub(crate) mod convert;
 mod page;
 mod session;
@@ -36,6 +38,8 @@ pub(crate) async fn routes(runner: &Runner) -> (Routes, HealthReporter) {
         .max_decoding_message_size(MAX_DECODED_BYTES);
     let sessions = SessionServiceServer::new(session::Sessions { runner: runner.clone() })
         .max_decoding_message_size(MAX_DECODED_BYTES);
+    let approvals = ApprovalServiceServer::new(approval::Inbox { runner: runner.clone() })
+        .max_decoding_message_size(MAX_DECODED_BYTES);
     let (health, health_service) = tonic_health::server::health_reporter();
     set_serving(&health, true).await;
     let reflection = || {
@@ -47,6 +51,7 @@ pub(crate) async fn routes(runner: &Runner) -> (Routes, HealthReporter) {
     let alpha = reflection().build_v1alpha().expect("the descriptors are this build's own");
     let routes = Routes::new(agents)
         .add_service(sessions)
+        .add_service(approvals)
         .add_service(health_service)
         .add_service(v1)
         .add_service(alpha);
@@ -60,7 +65,9 @@ pub(crate) async fn set_serving(health: &HealthReporter, serving: bool) {
     } else {
         tonic_health::ServingStatus::NotServing
     };
-    for name in ["", "countersign.v1.AgentService", "countersign.v1.SessionService"] {
+    let services = ["AgentService", "SessionService", "ApprovalService"];
+    let services = services.map(|service| format!("countersign.v1.{service}"));
+    for name in ["".to_owned()].into_iter().chain(services) {
         health.set_service_status(name, state).await;
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::convert::Faults;
+use crate::runner::Runner;
 use crate::session::refusal::{Reason, Refusal};
 
 /// Entries of a page unless the caller says otherwise.
@@ -57,6 +58,29 @@ pub(crate) fn read_token<T: DeserializeOwned>(
         Some(_) => Err(invalid(field, "was made for another filter")),
         None => Err(invalid(field, "is none that this service made")),
     }
+}
+
+/// The feed number that a watch goes on behind. None is the beginning, and so is a cursor of the
+/// first list: nothing of it may be missing.
+pub(crate) fn read_cursor(
+    runner: &Runner,
+    text: &str,
+    filter: &str,
+) -> Result<Option<u64>, Refusal> {
+    let after: Option<(u64, u64)> = read_token("cursor", text, filter)?;
+    // What was removed is known for so long.
+    let keep = u64::try_from(runner.limits().remember_requests.as_micros());
+    let oldest = runner.now().saturating_sub(keep.unwrap_or(u64::MAX));
+    match after {
+        Some((feed, time)) if feed > 0 && time < oldest => Err(crate::runner::expired()),
+        after => Ok(after.map(|(feed, _)| feed).filter(|feed| *feed > 0)),
+    }
+}
+
+/// Writes the feed numbers of a watch for its caller.
+pub(crate) fn cursor(runner: &Runner, filter: String) -> impl Fn(u64) -> String + use<> {
+    let runner = runner.clone();
+    move |feed| token(&filter, (feed, runner.now()))
 }
 
 fn invalid(field: &str, rule: &str) -> Refusal {

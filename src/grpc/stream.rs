@@ -10,12 +10,16 @@ use tokio_stream::Stream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::Status;
 
+use super::convert::approval::approval_to_pb;
 use super::convert::event::event_to_pb;
 use super::convert::request::OnPause;
-use super::convert::resource::call_to_pb;
+use super::convert::resource::{call_to_pb, invocation_to_pb};
 use super::status::status;
 use crate::proto::v1::{self as pb, event::Mark};
-use crate::runner::{Changed, Changes, Follow, Item, Runner, Started};
+use crate::runner::index::InvocationView;
+use crate::runner::{
+    Changed, Changes, Follow, GoneApproval, GoneInvocation, Item, Resource, Runner, Started,
+};
 use crate::session::call::Call;
 use crate::session::record::Ending;
 
@@ -190,17 +194,27 @@ fn sequence(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A stream of WatchInvocations.
-pub(super) type Invocations =
-    Pin<Box<dyn Stream<Item = Result<pb::WatchInvocationsResponse, Status>> + Send>>;
+/// A stream of a watched list.
+pub(super) type Listing<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
 
-/// Watches invocations; `cursor` writes a feed number for the caller.
-pub(super) fn of_invocations(
+/// What a message of a watched list tells.
+pub(super) enum Update<V, G> {
+    /// A change of the list.
+    Changed(Changed<V, G>),
+    /// Nothing happened.
+    Heartbeat,
+    /// The stream ends.
+    End(pb::EndMark),
+}
+
+/// Watches a list; `cursor` writes a feed number for the caller, `tell` makes a message with the
+/// cursor.
+pub(super) fn of_list<R: Resource, M: 'static>(
     runner: &Runner,
-    mut changes: Changes,
+    mut changes: Changes<R>,
     cursor: impl Fn(u64) -> String + Send + Sync + 'static,
-) -> Invocations {
-    use pb::watch_invocations_response::{Removed, Update};
+    tell: impl Fn(String, Update<R::View, R::Gone>) -> M + Send + Sync + 'static,
+) -> Listing<M> {
     let limits = runner.limits().clone();
     let (draining, mut beat) = (runner.draining().clone(), beats(limits.heartbeat));
     let until = Instant::now() + limits.stream_age;
@@ -220,28 +234,17 @@ pub(super) fn of_invocations(
                 let state = pb::end_mark::State::Reconnect.into();
                 Update::End(pb::EndMark { state, ..pb::EndMark::default() })
             }
-            Some(Ok(None)) => Update::Heartbeat(pb::HeartbeatMark::default()),
+            Some(Ok(None)) => Update::Heartbeat,
             Some(Ok(Some((feed, changed)))) => {
                 last = cursor(feed);
-                match changed {
-                    Changed::Now(view) => {
-                        Update::Invocation(super::convert::resource::invocation_to_pb(&view))
-                    }
-                    Changed::Removed { id, session } => Update::Removed(Removed {
-                        invocation_id: id.to_string(),
-                        app_name: session.app.to_string(),
-                        user_id: session.user.to_string(),
-                        session_id: session.id.to_string(),
-                    }),
-                    Changed::CaughtUp => Update::CaughtUp(pb::CaughtUpMark::default()),
-                }
+                Update::Changed(changed)
             }
             Some(Err(refusal)) => {
                 *over = true;
                 return Err(status(refusal));
             }
         };
-        Ok(pb::WatchInvocationsResponse { cursor: last.clone(), update: Some(update) })
+        Ok(tell(last.clone(), update))
     };
     Box::pin(stream::unfold((next, false), |(mut next, mut over)| async move {
         if over {
@@ -250,4 +253,49 @@ pub(super) fn of_invocations(
         let message = next(&mut over).await;
         Some((message, (next, over)))
     }))
+}
+
+/// A message of WatchInvocations.
+pub(super) fn invocation_update(
+    cursor: String,
+    update: Update<InvocationView, GoneInvocation>,
+) -> pb::WatchInvocationsResponse {
+    use pb::watch_invocations_response::{Removed, Update as Wire};
+    let update = match update {
+        Update::Changed(Changed::Now(view)) => Wire::Invocation(invocation_to_pb(&view)),
+        Update::Changed(Changed::Removed(GoneInvocation { id, session })) => {
+            Wire::Removed(Removed {
+                invocation_id: id.to_string(),
+                app_name: session.app.to_string(),
+                user_id: session.user.to_string(),
+                session_id: session.id.to_string(),
+            })
+        }
+        Update::Changed(Changed::CaughtUp) => Wire::CaughtUp(pb::CaughtUpMark::default()),
+        Update::Heartbeat => Wire::Heartbeat(pb::HeartbeatMark::default()),
+        Update::End(end) => Wire::End(end),
+    };
+    pb::WatchInvocationsResponse { cursor, update: Some(update) }
+}
+
+/// A message of WatchApprovals.
+pub(super) fn approval_update(
+    cursor: String,
+    update: Update<Call, GoneApproval>,
+) -> pb::WatchApprovalsResponse {
+    use pb::watch_approvals_response::{Removed, Update as Wire};
+    let update = match update {
+        Update::Changed(Changed::Now(call)) => Wire::Approval(approval_to_pb(&call)),
+        Update::Changed(Changed::Removed(GoneApproval { call, app, user })) => {
+            Wire::Removed(Removed {
+                call_id: call.to_string(),
+                app_name: app.to_string(),
+                user_id: user.to_string(),
+            })
+        }
+        Update::Changed(Changed::CaughtUp) => Wire::CaughtUp(pb::CaughtUpMark::default()),
+        Update::Heartbeat => Wire::Heartbeat(pb::HeartbeatMark::default()),
+        Update::End(end) => Wire::End(end),
+    };
+    pb::WatchApprovalsResponse { cursor, update: Some(update) }
 }

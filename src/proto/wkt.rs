@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+mod duration;
 mod json;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -77,6 +78,32 @@ pub struct Timestamp {
     /// Nanoseconds of the second, 0 to 999 999 999, counted forward even before 1970.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
+}
+
+/// A span of time (`google.protobuf.Duration`), up to 10,000 years either way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct Duration {
+    /// Whole seconds.
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    /// Nanoseconds beside them, of the same sign.
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+impl Duration {
+    /// Whether this lies within 10,000 years and both parts have one sign.
+    pub fn is_valid(self) -> bool {
+        (-315_576_000_000..=315_576_000_000).contains(&self.seconds)
+            && (-999_999_999..=999_999_999).contains(&self.nanos)
+            && self.seconds.signum() * i64::from(self.nanos.signum()) >= 0
+    }
+
+    /// The same as Rust has it; none if it is negative or no duration.
+    pub fn to_std(self) -> Option<std::time::Duration> {
+        let (seconds, nanos) = (u64::try_from(self.seconds).ok()?, u32::try_from(self.nanos).ok()?);
+        self.is_valid().then(|| std::time::Duration::new(seconds, nanos))
+    }
 }
 
 impl FromIterator<(String, Value)> for Struct {

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::session::Session;
-use crate::session::approval::Standing;
-use crate::session::call::{Call, End, Phase};
+use crate::session::approval::{Code, Standing, Verdict};
+use crate::session::call::{self, Call, End, Phase};
 use crate::session::content::Usage;
 use crate::session::id::{AppName, CallId, InvocationId, SessionKey, UserId};
 use crate::session::record::{Body, Ending, Record};
 use crate::session::refusal::Refusal;
 use crate::session::state::{Invocation, Touched};
-use crate::store::{self, Entry, EntryWrite, Kind, SharedWrite};
+use crate::store::{self, Entry, EntryWrite, Kind, SharedWrite, TAGS};
 
 /// Entries that stand for sessions, by name.
 pub const SESSION: Kind = "session";
@@ -20,7 +20,6 @@ pub const SESSION: Kind = "session";
 pub const CALL: Kind = "call";
 /// Entries that stand for invocations.
 pub const INVOCATION: Kind = "invocation";
-
 /// Entries that stand for standing approvals.
 pub const STANDING: Kind = "standing";
 
@@ -115,8 +114,9 @@ pub fn session_id(key: &SessionKey) -> String {
     format!("{}{SEPARATOR}{}{SEPARATOR}{}", key.app, key.user, key.id)
 }
 
-fn tags(key: &SessionKey) -> [String; 3] {
-    [key.app.to_string(), key.user.to_string(), key.id.to_string()]
+/// Whose it is: app, user and session, to be found by.
+fn tags(key: &SessionKey) -> [String; TAGS] {
+    [key.app.to_string(), key.user.to_string(), key.id.to_string(), String::new()]
 }
 
 /// Order by time: texts sort as the times do.
@@ -133,7 +133,12 @@ pub fn session_entry(session: &Session) -> EntryWrite {
         due: None,
         order: order(session.create_time),
         // By the third name it is found by its id.
-        tags: [session.key.app.to_string(), session.key.user.to_string(), String::new()],
+        tags: [
+            session.key.app.to_string(),
+            session.key.user.to_string(),
+            String::new(),
+            String::new(),
+        ],
         bytes: session.uid.as_str().as_bytes().to_vec(),
     })
 }
@@ -158,6 +163,123 @@ fn invocation_entry(view: &InvocationView) -> EntryWrite {
         tags: tags(&view.session),
         bytes: bytes(view),
     })
+}
+
+/// Where an approval stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ApprovalState {
+    /// It waits for somebody's decision.
+    Pending,
+    /// Somebody agreed, or had its body run again.
+    Approved,
+    /// Somebody refused it, or its deadline did.
+    Denied,
+    /// Somebody gave the result, without a verdict or with that.
+    Answered,
+    /// Nobody decided in time.
+    Expired,
+    /// It is over with its invocation.
+    Cancelled,
+}
+
+impl ApprovalState {
+    /// All of them, what waits first.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Approved,
+        Self::Denied,
+        Self::Answered,
+        Self::Expired,
+        Self::Cancelled,
+    ];
+
+    /// As it stands in entries.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Approved => "APPROVED",
+            Self::Denied => "DENIED",
+            Self::Answered => "ANSWERED",
+            Self::Expired => "EXPIRED",
+            Self::Cancelled => "CANCELLED",
+        }
+    }
+}
+
+/// Where the call stands as an approval; none: it is none.
+pub fn approval_state(call: &Call) -> Option<ApprovalState> {
+    let approval = call.approval.as_deref()?;
+    let by_verdict = |undecided| match approval.verdict {
+        Some(Verdict::Approve | Verdict::RunAgain) => ApprovalState::Approved,
+        Some(Verdict::Deny | Verdict::RequestChanges) => ApprovalState::Denied,
+        Some(Verdict::SupplyResult) => ApprovalState::Answered,
+        None => undecided,
+    };
+    Some(match &call.phase {
+        Phase::Held(_) => ApprovalState::Pending,
+        Phase::Closed(closing) => match closing.end {
+            End::Expired => ApprovalState::Expired,
+            End::Cancelled => ApprovalState::Cancelled,
+            End::Denied => ApprovalState::Denied,
+            End::Done => by_verdict(ApprovalState::Answered),
+        },
+        // Somebody had its body run again: the question is over, and the call is not.
+        _ => by_verdict(ApprovalState::Pending),
+    })
+}
+
+/// What the approval is held as, or was.
+pub fn approval_kind(call: &Call) -> call::Kind {
+    let was = call.closed().and_then(|closing| closing.kind);
+    let approval = call.approval.as_deref();
+    call.held().or(was).unwrap_or_else(|| match approval {
+        Some(approval) if approval.about.is_some() => call::Kind::Confirmation,
+        Some(approval) if approval.why.code == Code::UnknownOutcome => call::Kind::UnknownOutcome,
+        _ => call.own_kind(),
+    })
+}
+
+/// A kind of hold as it stands in entries.
+pub fn kind_str(kind: call::Kind) -> &'static str {
+    match kind {
+        call::Kind::LongRunning => "LONG_RUNNING",
+        call::Kind::Confirmation => "CONFIRMATION",
+        call::Kind::Input => "INPUT",
+        call::Kind::UnknownOutcome => "UNKNOWN_OUTCOME",
+    }
+}
+
+/// The state of an approval's entry.
+pub fn approval_entry_state(state: ApprovalState, kind: call::Kind) -> String {
+    format!("{} {}", state.as_str(), kind_str(kind))
+}
+
+/// What an approval in a state is found by: so a list of what waits never meets what was decided.
+pub fn approval_tag(state: ApprovalState, value: &str) -> String {
+    format!("{}{SEPARATOR}{value}", state.as_str())
+}
+
+/// What an approval can be found by, without the state.
+pub(super) fn tag_value(tag: &str) -> &str {
+    tag.split_once(SEPARATOR).map_or("", |(_, value)| value)
+}
+
+/// The name of the tool that an approval is about.
+pub fn approval_tool(call: &Call) -> &str {
+    let about = call.approval.as_deref().and_then(|approval| approval.about.as_deref());
+    &about.unwrap_or(&call.spec).name
+}
+
+/// State, order and tags of a call's entry. What is no approval is found by its id and its due
+/// time only: each index more is a row to write.
+fn places(call: &Call) -> Option<(String, String, [String; TAGS])> {
+    let (state, approval) = (approval_state(call)?, call.approval.as_deref()?);
+    let assignee = approval.lease.as_ref().map_or("", |lease| lease.assignee.as_str());
+    let SessionKey { app, user, .. } = &call.session;
+    let found_by = [app.as_str(), user.as_str(), approval_tool(call), assignee];
+    let tags = found_by.map(|value| approval_tag(state, value));
+    Some((approval_entry_state(state, approval_kind(call)), order(call.create_time), tags))
 }
 
 /// A standing approval as callers see it.
@@ -203,14 +325,17 @@ fn call_entry(call: &Call) -> EntryWrite {
             End::Cancelled => "CANCELLED",
         },
     };
+    let places = places(call);
+    let (state, order, tags) =
+        places.unwrap_or((state.to_owned(), String::new(), Default::default()));
+    let id = call.spec.id.to_string();
     EntryWrite::Put(Entry {
         kind: CALL,
-        id: call.spec.id.to_string(),
-        state: state.to_owned(),
+        id,
+        state,
         due: call.due(),
-        // It is found by its id and its deadline only: each index more is a row to write.
-        order: String::new(),
-        tags: Default::default(),
+        order,
+        tags,
         bytes: bytes(call),
     })
 }

@@ -1,17 +1,15 @@
 //! Invocations across sessions: one, a list, a watched list, and their cancelling.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
+use super::changes::{self, Changes, Listed, PAGE, Resource};
 use super::index::{self, InvocationView, State};
 use super::run::gone;
 use super::write::{self, Caller, Decided, Outcome};
-use super::{Inner, Runner, refuse_store, signal, untold};
+use super::{Inner, Runner, untold};
 use crate::session::id::{AppName, InvocationId, SessionId, SessionKey, UserId};
 use crate::session::refusal::{Reason, Refusal};
-use crate::store::{MAX_ENTRIES, Query, Stored};
+use crate::store::{Query, Stored, TAGS};
 
 /// Which invocations are wanted; all that is set must match.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,48 +37,14 @@ pub struct Find {
     pub session: Option<SessionId>,
 }
 
-/// A page of a list, in its order.
+/// An invocation that a watched list has no more.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Listed<T> {
-    /// What is in it.
-    pub items: Vec<T>,
-    /// Where the next page begins; none: this is the last.
-    pub next: Option<(String, String)>,
+pub struct GoneInvocation {
+    /// The invocation.
+    pub id: InvocationId,
+    /// Its session.
+    pub session: SessionKey,
 }
-
-/// What happened to an invocation that is watched.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Changed {
-    /// It is like this now.
-    Now(Box<InvocationView>),
-    /// It does not match any more, or its session was deleted.
-    Removed {
-        /// The invocation.
-        id: InvocationId,
-        /// Its session.
-        session: SessionKey,
-    },
-    /// All that was there when the watch began has been told.
-    CaughtUp,
-}
-
-/// A watched list of invocations: as they are, then each change of one.
-pub struct Changes {
-    inner: Arc<Inner>,
-    filter: InvocationFilter,
-    feed: u64,
-    /// The page of the first list to read next; none: it has been told.
-    list: Option<Option<(String, String)>>,
-    listed: bool,
-    /// The feed number before which everything may have been told already.
-    known_before: u64,
-    told: BTreeSet<String>,
-    pending: std::collections::VecDeque<(u64, Changed)>,
-    woken: signal::Receiver,
-}
-
-/// How many entries one read takes.
-const PAGE: usize = 200;
 
 impl InvocationFilter {
     fn query(&self) -> Query {
@@ -90,12 +54,22 @@ impl InvocationFilter {
                 self.app.as_ref().map(ToString::to_string),
                 self.user.as_ref().map(ToString::to_string),
                 self.session.as_ref().map(ToString::to_string),
+                None,
             ],
             states: self.states.iter().map(|state| state.as_str().to_owned()).collect(),
             after: None,
             descending: true,
             limit: PAGE,
         }
+    }
+}
+
+impl Resource for InvocationFilter {
+    type View = InvocationView;
+    type Gone = GoneInvocation;
+
+    fn queries(&self) -> Vec<Query> {
+        vec![self.query()]
     }
 
     fn matches(&self, view: &InvocationView) -> bool {
@@ -104,6 +78,23 @@ impl InvocationFilter {
             && self.user.as_ref().is_none_or(|wanted| wanted == user)
             && self.session.as_ref().is_none_or(|wanted| wanted == id)
             && (self.states.is_empty() || self.states.contains(&view.state))
+    }
+
+    fn may_have_matched(&self, tags: &[String; TAGS]) -> bool {
+        let wanted = self.query().tags;
+        wanted.iter().zip(tags).all(|(wanted, tag)| wanted.as_ref().is_none_or(|w| w == tag))
+    }
+
+    fn gone(stored: &Stored) -> Option<GoneInvocation> {
+        let [app, user, session, _] = &stored.entry.tags;
+        Some(GoneInvocation {
+            id: InvocationId::parse(stored.entry.id.clone()).ok()?,
+            session: SessionKey {
+                app: AppName::parse(app.clone()).ok()?,
+                user: UserId::parse(user.clone()).ok()?,
+                id: SessionId::parse(session.clone()).ok()?,
+            },
+        })
     }
 }
 
@@ -126,22 +117,19 @@ impl Runner {
         limit: usize,
     ) -> Result<Listed<InvocationView>, Refusal> {
         let page = self.inner.list(Query { after, limit, ..filter.query() }).await?;
-        Ok(Listed { items: page.items.into_iter().filter_map(read).collect(), next: page.next })
+        Ok(Listed {
+            items: page.items.into_iter().filter_map(changes::read).collect(),
+            next: page.next,
+        })
     }
 
     /// Watches invocations, from behind a feed number on or from the beginning.
-    pub fn watch_invocations(&self, filter: InvocationFilter, after: Option<u64>) -> Changes {
-        Changes {
-            inner: self.inner.clone(),
-            filter,
-            feed: after.unwrap_or(0),
-            list: after.is_none().then_some(None),
-            listed: after.is_some(),
-            known_before: after.unwrap_or(0),
-            told: BTreeSet::new(),
-            pending: std::collections::VecDeque::new(),
-            woken: self.inner.hub.feed(),
-        }
+    pub fn watch_invocations(
+        &self,
+        filter: InvocationFilter,
+        after: Option<u64>,
+    ) -> Changes<InvocationFilter> {
+        Changes::new(self.inner.clone(), filter, after)
     }
 
     /// Ends an invocation: nothing new is started, bodies at work are awaited.
@@ -199,11 +187,6 @@ fn no_invocation(id: &InvocationId) -> Refusal {
         .with("invocation_id", id)
 }
 
-/// One that cannot be read (an alarm is logged) keeps no other one from being listed.
-fn read(stored: Stored) -> Option<InvocationView> {
-    index::read(&stored.entry.bytes).ok()
-}
-
 impl Inner {
     async fn find_invocation(&self, find: &Find) -> Result<InvocationView, Refusal> {
         let view = self.invocation(&find.id).await?;
@@ -216,134 +199,4 @@ impl Inner {
         }
         Err(no_invocation(&find.id))
     }
-
-    /// A page of entries, with where the next begins.
-    pub(super) async fn list(&self, mut query: Query) -> Result<Listed<Stored>, Refusal> {
-        let wanted = query.limit;
-        let mut items: Vec<Stored> = Vec::new();
-        // One more tells whether there is more; the store gives only so many at a time.
-        loop {
-            let missing = wanted + 1 - items.len();
-            query.limit = missing.min(MAX_ENTRIES);
-            let (page, _) = self.store.list(query.clone()).await.map_err(refuse_store)?;
-            let whole = page.len() == query.limit && page.len() < missing;
-            items.extend(page);
-            if !whole {
-                break;
-            }
-            query.after = items.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
-        }
-        let more = items.len() > wanted;
-        items.truncate(wanted);
-        let last = items.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
-        Ok(Listed { next: last.filter(|_| more), items })
-    }
-}
-
-impl Changes {
-    /// The next change, with the feed number to go on from after it. It can be dropped at any
-    /// await.
-    pub async fn next(&mut self) -> Result<(u64, Changed), Refusal> {
-        loop {
-            if let Some(next) = self.pending.pop_front() {
-                return Ok(next);
-            }
-            if let Some(page) = self.list.clone() {
-                self.read_list(page).await?;
-                continue;
-            }
-            if !std::mem::replace(&mut self.listed, true) {
-                return Ok((self.feed, Changed::CaughtUp));
-            }
-            self.woken.mark_unchanged();
-            if self.read_changes().await? {
-                continue;
-            }
-            self.woken.changed().await;
-        }
-    }
-
-    async fn read_list(&mut self, after: Option<(String, String)>) -> Result<(), Refusal> {
-        let first = after.is_none();
-        let query = Query { after, ..self.filter.query() };
-        let (page, feed) = self.inner.store.list(query).await.map_err(refuse_store)?;
-        if first {
-            // Later pages may be newer; what changed since the first is told again.
-            (self.feed, self.known_before) = (feed, feed);
-        }
-        let last = page.last().map(|s| (s.entry.order.clone(), s.entry.id.clone()));
-        self.list = (page.len() == PAGE).then_some(last);
-        for stored in page {
-            let newer = stored.born > self.known_before;
-            if let Some(view) = read(stored) {
-                if newer {
-                    self.told.insert(view.id.to_string());
-                }
-                self.pending.push_back((0, Changed::Now(Box::new(view))));
-            }
-        }
-        Ok(())
-    }
-
-    async fn read_changes(&mut self) -> Result<bool, Refusal> {
-        let changes = self.inner.store.changes(index::INVOCATION, self.feed, PAGE).await;
-        let changes = changes.map_err(refuse_store)?;
-        if changes.upto < self.feed {
-            // The store is not the one that the cursor came from, or it has gone back.
-            return Err(expired());
-        }
-        for stored in changes.entries {
-            let (id, feed) = (stored.entry.id.clone(), stored.feed);
-            let known = self.told.contains(&id) || stored.born <= self.known_before;
-            if !stored.removed {
-                let Some(view) = read(stored.clone()) else { continue };
-                if self.filter.matches(&view) {
-                    // Older ones may have been told whatever is kept here.
-                    if stored.born > self.known_before {
-                        self.told.insert(id);
-                    }
-                    self.pending.push_back((feed, Changed::Now(Box::new(view))));
-                    continue;
-                }
-            }
-            let may_match = self.may_have_matched(&stored.entry.tags);
-            if known && may_match {
-                self.told.remove(&id);
-                self.pending.extend(removed(&stored).map(|gone| (feed, gone)));
-            }
-        }
-        let more = !self.pending.is_empty() || changes.more;
-        // The cursor of a message must not skip its siblings of the same group.
-        let upto = self.feed;
-        let mut rest = self.pending.len();
-        for (feed, _) in &mut self.pending {
-            rest -= 1;
-            *feed = if rest == 0 { changes.upto } else { upto.max(feed.saturating_sub(1)) };
-        }
-        self.feed = changes.upto;
-        Ok(more)
-    }
-
-    /// Whether an invocation with these names could ever have matched.
-    fn may_have_matched(&self, tags: &[String; 3]) -> bool {
-        let wanted = self.filter.query().tags;
-        wanted.iter().zip(tags).all(|(wanted, tag)| wanted.as_ref().is_none_or(|w| w == tag))
-    }
-}
-
-/// A cursor that changes can no longer be told from: begin without one.
-pub(crate) fn expired() -> Refusal {
-    Refusal::new(Reason::CursorExpired, "the cursor is too old; watch again without one")
-}
-
-fn removed(stored: &Stored) -> Option<Changed> {
-    let [app, user, session] = &stored.entry.tags;
-    Some(Changed::Removed {
-        id: InvocationId::parse(stored.entry.id.clone()).ok()?,
-        session: SessionKey {
-            app: AppName::parse(app.clone()).ok()?,
-            user: UserId::parse(user.clone()).ok()?,
-            id: SessionId::parse(session.clone()).ok()?,
-        },
-    })
 }

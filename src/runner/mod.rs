@@ -22,8 +22,10 @@ use crate::session::refusal::{Reason, Refusal};
 use crate::session::{Session, codec};
 use crate::store::{self, Store};
 
+mod approvals;
 mod approve;
 pub mod cast;
+mod changes;
 mod drive;
 mod history;
 mod ids;
@@ -42,11 +44,13 @@ mod trace;
 mod watch;
 mod write;
 
+pub use approvals::{ApprovalFilter, Figures, GoneApproval, StandingFilter};
 pub use approve::{Decide, DecidedApproval};
 pub use cast::{Cast, Registry};
+pub(crate) use changes::expired;
+pub use changes::{Changed, Changes, Listed, Place, Resource};
 pub use ids::Ids;
-pub(crate) use invocations::expired;
-pub use invocations::{Changed, Changes, Find, InvocationFilter, Listed};
+pub use invocations::{Find, GoneInvocation, InvocationFilter};
 pub(crate) use run::no_agent;
 pub use run::{Run, Started};
 pub use sessions::{NewSession, SessionView};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::invocations::Listed;
+use super::changes::Listed;
 use super::run::{gone, no_agent};
 use super::write::{self, Caller, Decided, Outcome, Plan, Written};
 use super::{Inner, Runner, index, quarantine, refuse_store, untold};
@@ -146,7 +146,7 @@ impl Runner {
     ) -> Result<Listed<SessionView>, Refusal> {
         let query = Query {
             kind: index::SESSION,
-            tags: [app.map(ToString::to_string), user.map(ToString::to_string), None],
+            tags: [app.map(ToString::to_string), user.map(ToString::to_string), None, None],
             states: Vec::new(),
             after,
             descending: true,

@@ -14,8 +14,8 @@ use crate::session::id::{Principal, RequestId, SessionUid};
 
 use super::failure::Failure;
 use super::{
-    Appended, Batch, Changes, Clock, Entry, EntryWrite, Error, Events, Kind, MAX_ENTRIES,
-    MAX_READ_ROWS, MAX_SWEEP, Opened, Query, Recorded, Row, Shared, Store, Stored,
+    Appended, Batch, Changes, Clock, Entry, EntryWrite, Error, Events, Kind, MAX_COUNT,
+    MAX_ENTRIES, MAX_READ_ROWS, MAX_SWEEP, Opened, Query, Recorded, Row, Shared, Store, Stored,
 };
 
 #[cfg(test)]
@@ -269,6 +269,22 @@ impl State {
     fn listed(&self, kind: Kind) -> impl Iterator<Item = &Stored> {
         self.kind(kind).filter(|stored| !stored.entry.order.is_empty())
     }
+
+    /// The entries that a query wants, behind its place.
+    fn wanted<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = &'a Stored> {
+        let behind = |stored: &Stored| match &query.after {
+            Some(after) if query.descending => place(stored) < *after,
+            Some(after) => place(stored) > *after,
+            None => true,
+        };
+        let live = self.listed(query.kind).filter(|stored| !stored.removed);
+        live.filter(move |stored| query.wants(&stored.entry) && behind(stored))
+    }
+}
+
+/// Where an entry stands in lists.
+fn place(stored: &Stored) -> (String, String) {
+    (stored.entry.order.clone(), stored.entry.id.clone())
 }
 
 impl Held {
@@ -370,20 +386,18 @@ impl Store for Memory {
 
     async fn list(&self, query: Query) -> Result<(Vec<Stored>, u64), Error> {
         let state = self.state();
-        let place = |stored: &Stored| (stored.entry.order.clone(), stored.entry.id.clone());
-        let live = state.listed(query.kind).filter(|stored| !stored.removed);
-        let mut found: Vec<_> = live.filter(|stored| query.wants(&stored.entry)).collect();
+        let mut found: Vec<_> = state.wanted(&query).collect();
         found.sort_by_key(|stored| place(stored));
         if query.descending {
             found.reverse();
         }
-        let behind = |stored: &&Stored| match &query.after {
-            Some(after) if query.descending => place(stored) < *after,
-            Some(after) => place(stored) > *after,
-            None => true,
-        };
-        let page = found.into_iter().filter(behind).take(query.limit.min(MAX_ENTRIES));
+        let page = found.into_iter().take(query.limit.min(MAX_ENTRIES));
         Ok((page.cloned().collect(), state.feed))
+    }
+
+    async fn count(&self, query: Query) -> Result<u64, Error> {
+        let found = self.state().wanted(&query).count();
+        Ok(found.min(query.limit).min(MAX_COUNT) as u64)
     }
 
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error> {

@@ -37,8 +37,11 @@ pub const MAX_ENTRIES: usize = 1000;
 /// Most requests, and most tombstones, that one sweep forgets.
 pub const MAX_SWEEP: usize = 500;
 
+/// Most entries that are counted at once.
+pub const MAX_COUNT: usize = 1_000_000;
+
 /// How many tags an entry can be found by.
-pub const TAGS: usize = 3;
+pub const TAGS: usize = 4;
 
 /// One record of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +71,8 @@ pub struct Entry {
     /// Order in lists, before the id. Empty: it stands in no list and in no feed, and is found by
     /// its id and its due time only.
     pub order: String,
-    /// What it can be found by; unused ones are empty.
+    /// What it can be found by; unused ones are empty. Of those that are asked for the last one
+    /// leads, so that the most selective stands last.
     pub tags: [String; TAGS],
     /// The content, opaque here.
     pub bytes: Vec<u8>,
@@ -280,7 +284,7 @@ pub struct Query {
     pub after: Option<(String, String)>,
     /// Newest order first.
     pub descending: bool,
-    /// At most so many, and at most `MAX_ENTRIES`.
+    /// At most so many, and at most `MAX_ENTRIES` (or `MAX_COUNT`).
     pub limit: usize,
 }
 
@@ -354,6 +358,10 @@ pub trait Store: Send + Sync + 'static {
     /// A page of entries with an order that are not removed, in (order, id), with the feed number
     /// of the moment: every change up to it is in the page.
     async fn list(&self, query: Query) -> Result<(Vec<Stored>, u64), Error>;
+
+    /// How many entries a query wants, places and direction as in `list`: at most `limit` and
+    /// `MAX_COUNT` are counted.
+    async fn count(&self, query: Query) -> Result<u64, Error>;
 
     /// Entries whose due time is at or before `now`, earliest first.
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error>;

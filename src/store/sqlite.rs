@@ -137,6 +137,10 @@ impl Store for Sqlite {
         Ok((found, feed))
     }
 
+    async fn count(&self, query: Query) -> Result<u64, Error> {
+        self.readers.read(move |conn| list::count(conn, &query)).await
+    }
+
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error> {
         self.readers.read(move |conn| list::due(conn, kind, now, limit)).await
     }

@@ -6,7 +6,9 @@ use super::content::content_to_pb;
 use super::json::{object_to_pb, value_to_pb};
 use crate::proto::{v1 as pb, wkt};
 use crate::session::call::Kind;
-use crate::session::content::{Actions, CallFacts, Event, Imported, Object, Usage};
+use crate::session::content::{
+    Actions, CallFacts, Event, Imported, Object, ToolConfirmation, Usage,
+};
 use crate::session::id::CallId;
 use crate::session::json::exact_if_lossy;
 
@@ -104,7 +106,7 @@ fn filled(object: &Object) -> Option<wkt::Struct> {
 }
 
 fn actions_to_pb(actions: &Actions) -> pb::EventActions {
-    let Actions { state_delta, skip_summarization, escalate, requested_tool_confirmations: _ } =
+    let Actions { state_delta, skip_summarization, escalate, requested_tool_confirmations } =
         actions;
     pb::EventActions {
         skip_summarization: *skip_summarization,
@@ -112,7 +114,18 @@ fn actions_to_pb(actions: &Actions) -> pb::EventActions {
         artifact_delta: BTreeMap::new(),
         transfer_to_agent: String::new(),
         escalate: *escalate,
+        requested_tool_confirmations: requested_tool_confirmations
+            .iter()
+            .map(|(call, asked)| (call.to_string(), confirmation_to_pb(asked)))
+            .collect(),
     }
+}
+
+/// What is asked; once it is said, that is in a response.
+fn confirmation_to_pb(asked: &ToolConfirmation) -> pb::ToolConfirmation {
+    let ToolConfirmation { hint, payload } = asked;
+    let payload = payload.as_ref().map(value_to_pb);
+    pb::ToolConfirmation { hint: hint.clone(), confirmed: false, payload }
 }
 
 /// Costs for the wire; a count beyond 2^31 - 1 is told as that.

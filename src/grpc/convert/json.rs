@@ -26,6 +26,11 @@ pub(crate) fn object_from_pb(
     read_object(field, object, 1, faults)
 }
 
+/// Reads a value; `field` is its path.
+pub(crate) fn value_from_pb(field: &str, value: wkt::Value, faults: &mut Faults) -> Option<Value> {
+    read(field, value, 1, faults)
+}
+
 fn read(field: &str, value: wkt::Value, level: usize, faults: &mut Faults) -> Option<Value> {
     let wkt::Value { kind } = value;
     match kind {

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod adk_tests;
+pub(crate) mod approval;
 pub(crate) mod content;
 pub(crate) mod event;
 pub(crate) mod import;

@@ -195,9 +195,7 @@ pub(crate) fn submit(
     if digest.as_ref().is_some_and(|digest| !is_digest(digest)) {
         faults.add("expected_args_digest", "must be `sha256:` and 64 hex digits in lower case");
     }
-    if comment.len() > MAX_COMMENT_BYTES {
-        faults.add("comment", format!("must be at most {MAX_COMMENT_BYTES} bytes long"));
-    }
+    let comment = self::comment(comment, &mut faults);
     let mark = read_mark(&request_id, &mut faults);
     let submission = answer.map(|answer| Submission {
         etag: None,
@@ -223,7 +221,15 @@ pub(crate) fn submit(
     faults.finish(submission).map(|submission| (submission, mark))
 }
 
-fn is_digest(text: &str) -> bool {
+/// A note for the record.
+pub(super) fn comment(comment: String, faults: &mut Faults) -> String {
+    if comment.len() > MAX_COMMENT_BYTES {
+        faults.add("comment", format!("must be at most {MAX_COMMENT_BYTES} bytes long"));
+    }
+    comment
+}
+
+pub(super) fn is_digest(text: &str) -> bool {
     let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     text.strip_prefix("sha256:").is_some_and(|rest| rest.len() == 64 && rest.bytes().all(hex))
 }

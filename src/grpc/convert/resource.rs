@@ -3,6 +3,7 @@
 use super::content::function_response_to_pb;
 use super::event::{kind_to_pb, usage_to_pb};
 use super::json::object_to_pb;
+use crate::agent::approvals::{Approvals, Need, Rule, ToolApproval};
 use crate::agent::{Agent, Declaration, Effect, Model};
 use crate::proto::{v1 as pb, wkt};
 use crate::runner::SessionView;
@@ -11,7 +12,8 @@ use crate::session::call::{Answers, Behaviour, Call, End, Kind, Phase, Spec, Tol
 use crate::session::content::FunctionResponse;
 use crate::session::json::exact_if_lossy;
 
-fn time(micros: u64) -> Option<wkt::Timestamp> {
+/// A time.
+pub(super) fn time(micros: u64) -> Option<wkt::Timestamp> {
     Some(wkt::Timestamp::from_micros(micros))
 }
 
@@ -179,7 +181,7 @@ pub(crate) fn session_to_pb(view: &SessionView) -> pb::Session {
 
 /// An agent.
 pub(crate) fn agent_to_pb(agent: &Agent) -> pb::Agent {
-    let Agent { name, description, instruction, model, tools, approvals: _, max_prompt_events: _ } =
+    let Agent { name, description, instruction, model, tools, approvals, max_prompt_events: _ } =
         agent;
     pb::Agent {
         name: name.to_string(),
@@ -190,11 +192,50 @@ pub(crate) fn agent_to_pb(agent: &Agent) -> pb::Agent {
         },
         instruction: instruction.clone(),
         tools: tools.iter().map(tool_to_pb).collect(),
+        approvals: Some(approvals_to_pb(approvals)),
+    }
+}
+
+fn approvals_to_pb(approvals: &Approvals) -> pb::ApprovalSettings {
+    use pb::approval_settings::Batches;
+    let Approvals {
+        by_default,
+        barrier,
+        one_at_a_time,
+        disable_tool_auto_approval,
+        disable_not_required_bypass,
+        max_auto_approval_iterations,
+        auto_approve,
+        deny,
+        revision,
+    } = approvals;
+    let rule = |rule: &Rule| pb::approval_settings::Rule {
+        name: rule.name.clone(),
+        condition: rule.when.source().to_owned(),
+    };
+    pb::ApprovalSettings {
+        needed_by_default: *by_default,
+        batches: if *barrier { Batches::Barrier } else { Batches::Eager }.into(),
+        one_at_a_time: *one_at_a_time,
+        disable_tool_auto_approval: *disable_tool_auto_approval,
+        disable_not_required_bypass: *disable_not_required_bypass,
+        max_auto_approval_iterations: i32::try_from(*max_auto_approval_iterations)
+            .unwrap_or(i32::MAX),
+        auto_approve: auto_approve.iter().map(rule).collect(),
+        deny: deny.iter().map(rule).collect(),
+        revision: revision.clone(),
     }
 }
 
 fn tool_to_pb(tool: &Declaration) -> pb::ToolDeclaration {
-    let Declaration { name, description: _, parameters, behaviour, approval: _, body: _ } = tool;
+    let Declaration { name, description: _, parameters, behaviour, approval, body: _ } = tool;
+    let ToolApproval { need, hint, rejection: _, deadlines: _ } = approval;
+    let (needs, condition) = match need {
+        None => (pb::tool_declaration::NeedsApproval::Unspecified, ""),
+        Some(Need::Always) => (pb::tool_declaration::NeedsApproval::Always, ""),
+        Some(Need::Never) => (pb::tool_declaration::NeedsApproval::Never, ""),
+        Some(Need::When(when)) => (pb::tool_declaration::NeedsApproval::Condition, when.source()),
+    };
     let schema = |schema: &serde_json::Value| schema.as_object().map(object_to_pb);
     pb::ToolDeclaration {
         name: name.clone(),
@@ -209,5 +250,8 @@ fn tool_to_pb(tool: &Declaration) -> pb::ToolDeclaration {
         }
         .into(),
         answer_schema: behaviour.answer_schema.as_ref().and_then(schema),
+        needs_approval: needs.into(),
+        approval_condition: condition.to_owned(),
+        approval_hint: hint.clone(),
     }
 }

@@ -20,8 +20,11 @@ pub(super) async fn creates(bench: Bench) {
     // An id is unique in its kind only.
     assert_eq!(bench.store.entry("invocation", "c").await.unwrap(), None);
     // Another session may replace it: then it is that session's, and as old as before.
-    let next =
-        Entry { state: "OLD".into(), tags: ["x".into(), "".into(), "y".into()], ..stored.entry };
+    let next = Entry {
+        state: "OLD".into(),
+        tags: ["x".into(), "".into(), "y".into(), "".into()],
+        ..stored.entry
+    };
     let feed = bench.done(&puts("b", 0, [next.clone()])).await;
     let stored = bench.store.entry("call", "c").await.unwrap().unwrap();
     assert_eq!(stored, Stored { entry: next, uid: uid("b"), feed, born, removed: false });
@@ -63,7 +66,7 @@ pub(super) async fn removes_(bench: Bench) {
         state: "HELD".into(),
         due: Some(5),
         order: "o".into(),
-        tags: ["x".into(), "y".into(), "z".into()],
+        tags: ["x", "y", "z", "t"].map(str::to_owned),
         ..entry("call", "c")
     };
     let born = bench.done(&puts("a", 0, [full.clone()])).await;
@@ -117,31 +120,37 @@ pub(super) async fn lists(bench: Bench) {
         ..entry("call", id)
     };
     let entries = [
-        tagged("a", "HELD", ["app", "user", ""]),
-        tagged("b", "DONE", ["app", "user", "x"]),
-        tagged("c", "HELD", ["app", "other", "x"]),
-        tagged("d", "LOST", ["", "user", ""]),
+        tagged("a", "HELD", ["app", "user", "", ""]),
+        tagged("b", "DONE", ["app", "user", "x", "me"]),
+        tagged("c", "HELD", ["app", "other", "x", ""]),
+        tagged("d", "LOST", ["", "user", "", "me"]),
         entry("invocation", "e"),
     ];
     let feed = bench.done(&puts("a", 0, entries)).await;
     let list = async |states: &[&str], tags: [Option<&str>; TAGS]| {
         let states = states.iter().map(|state| state.to_string()).collect();
         let tags = tags.map(|tag| tag.map(str::to_owned));
-        let (found, at) = bench.store.list(Query { states, tags, ..query("call") }).await.unwrap();
+        let asked = Query { states, tags, ..query("call") };
+        let (found, at) = bench.store.list(asked.clone()).await.unwrap();
         assert_eq!(at, feed);
+        let count = bench.store.count(asked).await.unwrap();
+        assert_eq!(count, found.len() as u64);
         ids(&found).concat()
     };
-    assert_eq!(list(&[], [None; 3]).await, "abcd");
-    assert_eq!(list(&["HELD"], [None; 3]).await, "ac");
-    assert_eq!(list(&["HELD", "LOST", "NONE"], [None; 3]).await, "acd");
-    assert_eq!(list(&[], [Some("app"), None, None]).await, "abc");
-    assert_eq!(list(&[], [None, Some("user"), None]).await, "abd");
-    assert_eq!(list(&[], [None, None, Some("x")]).await, "bc");
-    assert_eq!(list(&[], [Some(""), None, None]).await, "d");
-    assert_eq!(list(&[], [Some("app"), Some("user"), Some("")]).await, "a");
-    assert_eq!(list(&["HELD", "DONE"], [Some("app"), None, Some("x")]).await, "bc");
-    assert_eq!(list(&["HELD"], [Some("app"), None, Some("x")]).await, "c");
-    assert_eq!(list(&["NONE"], [None; 3]).await, "");
+    assert_eq!(list(&[], [None; TAGS]).await, "abcd");
+    assert_eq!(list(&["HELD"], [None; TAGS]).await, "ac");
+    assert_eq!(list(&["HELD", "LOST", "NONE"], [None; TAGS]).await, "acd");
+    assert_eq!(list(&[], [Some("app"), None, None, None]).await, "abc");
+    assert_eq!(list(&[], [None, Some("user"), None, None]).await, "abd");
+    assert_eq!(list(&[], [None, None, Some("x"), None]).await, "bc");
+    assert_eq!(list(&[], [Some(""), None, None, None]).await, "d");
+    assert_eq!(list(&[], [Some("app"), Some("user"), Some(""), None]).await, "a");
+    assert_eq!(list(&["HELD", "DONE"], [Some("app"), None, Some("x"), None]).await, "bc");
+    assert_eq!(list(&["HELD"], [Some("app"), None, Some("x"), None]).await, "c");
+    assert_eq!(list(&[], [None, None, None, Some("me")]).await, "bd");
+    assert_eq!(list(&["DONE"], [Some("app"), None, None, Some("me")]).await, "b");
+    assert_eq!(list(&[], [None, None, Some("x"), Some("")]).await, "c");
+    assert_eq!(list(&["NONE"], [None; TAGS]).await, "");
 }
 
 pub(super) async fn pages(bench: Bench) {
@@ -166,7 +175,16 @@ pub(super) async fn pages(bench: Bench) {
     let many = (0..MAX_ENTRIES + 1).map(|n| entry("many", &n.to_string()));
     bench.done(&puts("a", 0, many)).await;
     let all = Query { limit: usize::MAX, ..query("many") };
-    assert_eq!(bench.ids(all).await.len(), MAX_ENTRIES);
+    assert_eq!(bench.ids(all.clone()).await.len(), MAX_ENTRIES);
+    // A count has a limit of its own, and begins behind a place too.
+    let count = async |query: Query| bench.store.count(query).await.unwrap();
+    assert_eq!(count(all.clone()).await, MAX_ENTRIES as u64 + 1);
+    assert_eq!(count(Query { limit: 7, ..all.clone() }).await, 7);
+    let after = Some(("2".to_owned(), "a".to_owned()));
+    let behind = Query { after: after.clone(), ..query("call") };
+    assert_eq!(count(behind.clone()).await, 2);
+    assert_eq!(count(Query { descending: true, ..behind }).await, 1);
+    assert_eq!(count(query("none")).await, 0);
 }
 
 pub(super) async fn due(bench: Bench) {

@@ -39,7 +39,8 @@ struct Draft {
 }
 
 fn entries() -> impl Strategy<Value = EntryWrite> {
-    let tags = [select(&TAG_VALUES[..]), select(&TAG_VALUES[..]), select(&TAG_VALUES[..])];
+    let tag = || select(&TAG_VALUES[..]);
+    let tags = [tag(), tag(), tag(), tag()];
     let keys = (select(&KINDS[..]), select(&IDS[..]), select(&STATES[..]), select(&ORDERS[..]));
     (0..5, keys, tags, proptest::option::of(0..4u64), any::<u8>()).prop_map(
         |(write, (kind, id, state, order), tags, due, byte)| {
@@ -99,7 +100,7 @@ fn queries() -> impl Strategy<Value = (Query, u64, usize)> {
     let after = proptest::option::of((select(&ORDERS[..]), select(&IDS[..])));
     (
         select(&KINDS[..]),
-        [tags(), tags(), tags()],
+        [tags(), tags(), tags(), tags()],
         states,
         after,
         any::<bool>(),
@@ -127,7 +128,7 @@ type Entries = (Changes, (Vec<Stored>, u64), Vec<Stored>);
 struct View {
     logs: Vec<Log>,
     entries: Vec<Entries>,
-    asked: ((Vec<Stored>, u64), Changes, Vec<Stored>),
+    asked: ((Vec<Stored>, u64), u64, Changes, Vec<Stored>),
     one: Vec<Option<Stored>>,
     shared: Shared,
     requests: Vec<Option<Recorded>>,
@@ -158,6 +159,7 @@ async fn view(
     let kind = query_.kind;
     let asked = (
         store.list(query_.clone()).await?,
+        store.count(query_.clone()).await?,
         store.changes(kind, *feed, *limit).await?,
         store.due(kind, *feed % 4, *limit).await?,
     );

@@ -10,6 +10,7 @@ use crate::session::id::SessionUid;
 use crate::store::{Appended, Batch, Entry, EntryWrite, Kind, MAX_SWEEP, SharedWrite, TAGS};
 
 use super::error::Trouble;
+use super::list::TAG_COLUMNS;
 use super::read::{PLACES, int, last, number, place};
 
 /// Sets numbers of groups aside, up to this one.
@@ -253,13 +254,15 @@ impl Write<'_> {
     }
 
     fn keys(&self, kind: Kind, id: &str) -> Sql<Option<Keys>> {
-        let sql = "SELECT place, state, due, ord, tag0, tag1, tag2, born, removed FROM entries
+        let sql = "SELECT place, state, due, ord, tag0, tag1, tag2, tag3, born, removed
+            FROM entries
             WHERE kind = ?1 AND id = ?2";
         let mut statement = self.conn.prepare_cached(sql)?;
         let keys = statement.query_row([kind, id], |row| {
-            let tags = [row.get(4)?, row.get(5)?, row.get(6)?];
+            let tags = [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?];
             let (place, state, due, ord) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-            Ok(Keys { place, state, due, ord, tags, born: number(row, 7)?, removed: row.get(8)? })
+            let (born, removed) = (number(row, 8)?, row.get(9)?);
+            Ok(Keys { place, state, due, ord, tags, born, removed })
         });
         keys.optional()
     }
@@ -268,13 +271,14 @@ impl Write<'_> {
         self.session.last_entry += 1;
         let place = self.session.last_entry;
         let sql = "INSERT INTO entries
-            (place, kind, id, state, due, ord, tag0, tag1, tag2, feed, born, removed, bytes)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
-        let Entry { kind, id, state, due, order, tags: [tag0, tag1, tag2], bytes } = entry;
+            (place, kind, id, state, due, ord, tag0, tag1, tag2, tag3, feed, born, removed, bytes)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+        let Entry { kind, id, state, due, order, tags, bytes } = entry;
+        let [tag0, tag1, tag2, tag3] = tags;
         let (due, feed, born) = (due.map(int), int(self.feed), int(born));
         let removed = removed.map(int);
         let values = params![
-            place, kind, id, state, due, order, tag0, tag1, tag2, feed, born, removed, bytes
+            place, kind, id, state, due, order, tag0, tag1, tag2, tag3, feed, born, removed, bytes
         ];
         self.conn.prepare_cached(sql)?.execute(values).map(drop)
     }
@@ -298,7 +302,7 @@ impl Write<'_> {
         set("state", before.state != entry.state, &entry.state);
         set("due", before.due != due, &due);
         set("ord", before.ord != entry.order, &entry.order);
-        let tags = ["tag0", "tag1", "tag2"].into_iter().zip(&before.tags).zip(&entry.tags);
+        let tags = TAG_COLUMNS.into_iter().zip(&before.tags).zip(&entry.tags);
         for ((column, before), tag) in tags {
             set(column, before != tag, tag);
         }

@@ -3,14 +3,17 @@
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Result as Sql, params};
 
-use crate::store::{Changes, Entry, Kind, MAX_ENTRIES, Query, Stored};
+use crate::store::{Changes, Entry, Kind, MAX_COUNT, MAX_ENTRIES, Query, Stored, TAGS};
 
 use super::error::Trouble;
 use super::read::{int, number, uid};
 
+/// The columns of an entry's tags.
+pub(super) const TAG_COLUMNS: [&str; TAGS] = ["tag0", "tag1", "tag2", "tag3"];
+
 /// The columns of `stored`. Entries come first in the join, whatever SQLite thinks.
 pub(super) const SELECT: &str =
-    "SELECT e.id, e.state, e.due, e.ord, e.tag0, e.tag1, e.tag2, e.bytes,
+    "SELECT e.id, e.state, e.due, e.ord, e.tag0, e.tag1, e.tag2, e.tag3, e.bytes,
     e.feed, e.born, e.removed IS NOT NULL, s.uid
     FROM entries AS e CROSS JOIN sessions AS s ON s.sid = e.place >> 32";
 
@@ -31,11 +34,11 @@ fn stored(kind: Kind, row: &rusqlite::Row<'_>) -> Sql<Stored> {
         state: row.get(1)?,
         due,
         order: row.get(3)?,
-        tags: [row.get(4)?, row.get(5)?, row.get(6)?],
-        bytes: row.get(7)?,
+        tags: [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?],
+        bytes: row.get(8)?,
     };
-    let (feed, born) = (number(row, 8)?, number(row, 9)?);
-    Ok(Stored { entry, uid: uid(row, 11)?, feed, born, removed: row.get(10)? })
+    let (feed, born) = (number(row, 9)?, number(row, 10)?);
+    Ok(Stored { entry, uid: uid(row, 12)?, feed, born, removed: row.get(11)? })
 }
 
 fn select(conn: &Connection, kind: Kind, rest: &str, values: &[&dyn ToSql]) -> Sql<Vec<Stored>> {
@@ -56,16 +59,28 @@ pub(super) fn list(conn: &Connection, query: &Query) -> Result<Vec<Stored>, Trou
     Ok(select(conn, query.kind, &rest, &values)?)
 }
 
+pub(super) fn count(conn: &Connection, query: &Query) -> Result<u64, Trouble> {
+    let limit = query.limit.min(MAX_COUNT) as i64;
+    let (rest, mut values) = page(query);
+    values.push(&limit);
+    let mut statement = conn.prepare_cached(&format!("{COUNT} {rest})"))?;
+    Ok(statement.query_row(&values[..], |row| number(row, 0))?)
+}
+
+/// What stands before the conditions of a count, which is closed behind them. It needs the index
+/// alone where nothing but the leading condition is asked for.
+pub(super) const COUNT: &str = "SELECT count(*) FROM (SELECT 1 FROM entries AS e";
+
 /// What follows `SELECT` for a query, with its values but for the last one, the limit.
 ///
-/// One condition leads, by its index: the first tag that is not empty, else the only state. The
-/// rest filter: a `+` before a column keeps SQLite from another index, which would have to be
-/// sorted.
+/// One condition leads, by its index: the last tag that is not empty, which is the most selective,
+/// else the only state. The rest filter: a `+` before a column keeps SQLite from another index,
+/// which would have to be sorted.
 pub(super) fn page(query: &Query) -> (String, Vec<&dyn ToSql>) {
     let mut sql = String::from("WHERE e.kind = ?1 AND e.removed IS NULL AND e.ord <> ''");
     let mut values: Vec<&dyn ToSql> = vec![&query.kind];
     let mut led = false;
-    for (column, tag) in ["tag0", "tag1", "tag2"].into_iter().zip(&query.tags) {
+    for (column, tag) in TAG_COLUMNS.into_iter().zip(&query.tags).rev() {
         let Some(tag) = tag else { continue };
         values.push(tag);
         let number = values.len();

@@ -32,7 +32,7 @@ const STATEMENTS: usize = 128;
 
 /// What makes each version of the schema of the one before. They are never changed, only added to;
 /// SQLite's `user_version` counts those that were done.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     "
 CREATE TABLE meta (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -177,6 +177,12 @@ CREATE INDEX entries_removed ON entries (removed) WHERE removed IS NOT NULL;
 
 -- From here on `feed` of `meta` is a number that no group has had while the store is open, and the
 -- last group's when it was closed.
+",
+    "
+-- A fourth tag. What has none costs no row in its index, as before.
+ALTER TABLE entries ADD COLUMN tag3 TEXT NOT NULL DEFAULT '';
+CREATE INDEX entries_tag3 ON entries (kind, tag3, ord, id)
+    WHERE removed IS NULL AND ord <> '' AND tag3 <> '';
 ",
 ];
 

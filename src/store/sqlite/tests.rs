@@ -312,20 +312,34 @@ fn every_page_has_an_index() {
         let steps = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();
         steps.map(Result::unwrap).collect::<Vec<_>>().join("; ")
     };
-    for shape in 0..1u32 << 6 {
+    for shape in 0..1u32 << 7 {
         let set = |bit: u32| shape & 1 << bit != 0;
         let tags: [_; TAGS] = std::array::from_fn(|at| set(at as u32).then(|| "t".to_owned()));
-        let states = if set(3) { vec!["s".to_owned()] } else { vec![] };
-        let after = set(4).then(|| ("o".to_owned(), "i".to_owned()));
-        let query = Query { tags, states, after, descending: set(5), ..query("call") };
+        let states = if set(4) { vec!["s".to_owned()] } else { vec![] };
+        let after = set(5).then(|| ("o".to_owned(), "i".to_owned()));
+        let query = Query { tags, states, after, descending: set(6), ..query("call") };
         let (rest, mut values) = list::page(&query);
         values.push(&1);
         let plan = plan(&rest, &values);
-        let first =
-            query.tags.iter().position(Option::is_some).map(|at| format!("entries_tag{at}"));
-        let state = || if set(3) { "entries_state" } else { "entries_order" }.into();
-        assert!(plan.contains(&first.unwrap_or_else(state)), "{plan}");
+        let leads = query.tags.iter().rposition(Option::is_some);
+        let leads = leads.map(|at| format!("entries_tag{at}"));
+        let state = || if set(4) { "entries_state" } else { "entries_order" }.into();
+        assert!(plan.contains(&leads.unwrap_or_else(state)), "{plan}");
         assert!(!plan.contains("SCAN") && !plan.contains("TEMP"), "{plan}");
+    }
+    // What has one condition is counted in its index alone.
+    for (states, tag, index) in
+        [(vec!["s".to_owned()], None, "state"), (vec![], Some("t".to_owned()), "tag3")]
+    {
+        let query = Query { states, tags: [None, None, None, tag], ..query("call") };
+        let (rest, mut values) = list::page(&query);
+        values.push(&1);
+        let sql = format!("EXPLAIN QUERY PLAN {} {rest})", list::COUNT);
+        let mut statement = conn.prepare(&sql).unwrap();
+        let steps = statement.query_map(&values[..], |row| row.get::<_, String>(3)).unwrap();
+        let plan = steps.map(Result::unwrap).collect::<Vec<_>>().join("; ");
+        let covering = format!("COVERING INDEX entries_{index}");
+        assert!(plan.contains(&covering) && !plan.contains("TEMP"), "{plan}");
     }
     for (rest, index) in [(list::DUE, "entries_due"), (list::CHANGES, "entries_feed")] {
         let plan = plan(rest, &[&"call", &1, &1]);

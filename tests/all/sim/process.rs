@@ -200,6 +200,10 @@ impl Store for Faulty {
         self.look("a list", self.world.memory.list(query)).await?
     }
 
+    async fn count(&self, query: Query) -> Result<u64, Error> {
+        self.look("a count", self.world.memory.count(query)).await?
+    }
+
     async fn due(&self, kind: Kind, now: u64, limit: usize) -> Result<Vec<Stored>, Error> {
         self.look("what is due", self.world.memory.due(kind, now, limit)).await?
     }
