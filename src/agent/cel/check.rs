@@ -44,23 +44,21 @@ pub(super) struct Facts {
 
 /// Refuses what nests so deep that already reading it may take long. Brackets in texts count too.
 pub(super) fn nesting(source: &str) -> Result<(), String> {
-    let (mut depth, mut signs, mut questions) = (0_usize, 0_usize, 0_usize);
+    let mut depth = 0_usize;
     for c in source.chars() {
         match c {
             '(' | '[' | '{' => depth += 1,
             ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            '?' => questions += 1,
             _ => {}
         }
-        signs = if matches!(c, '!' | '-') { signs + 1 } else { 0 };
-        if depth > MAX_DEPTH || signs > 4 || questions > MAX_DEPTH {
+        if depth > MAX_DEPTH {
             return Err(too_deep());
         }
     }
     Ok(())
 }
 
-fn too_deep() -> String {
+pub(super) fn too_deep() -> String {
     format!("an expression must not nest deeper than {MAX_DEPTH} levels")
 }
 
@@ -87,7 +85,9 @@ pub(super) fn check(root: &IdedExpr) -> Result<Facts, String> {
 
 /// A function or an operator as one writes it.
 pub(super) fn spelled(name: &str) -> String {
-    let written = OPERATORS.iter().find(|(known, _)| *known == name);
+    // A key of something is taken by an operator that nobody writes.
+    let operators = OPERATORS.iter().chain(&[("_._", ".")]);
+    let written = operators.into_iter().find(|(known, _)| *known == name);
     format!("`{}`", written.map_or(name, |(_, written)| written))
 }
 
