@@ -16,6 +16,8 @@ use super::script::Script;
 use super::{Agents, Declaration};
 use crate::session::json::Place;
 
+mod approvals;
+mod body;
 mod keywords;
 pub(crate) mod near;
 pub(crate) mod read;

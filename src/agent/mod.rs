@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::session::approval::{Action, Deadline};
 use crate::session::content::Object;
 use crate::session::id::{AgentName, AppName};
+use approvals::check_deadlines;
 
 pub use crate::session::call::{Answers, Behaviour, DEFAULT_TIMEOUT, Decisions, Effect};
 
 pub mod approvals;
+pub mod builtin;
 pub mod cel;
 pub mod file;
 pub mod script;
@@ -52,7 +55,7 @@ pub fn check_tool_name(name: &str) -> Result<(), String> {
         return Err(format!("`name` of a tool must {rule} 64"));
     }
     if name.starts_with(RESERVED_PREFIX) {
-        return Err(format!("names that begin with `{RESERVED_PREFIX}` are the server's own"));
+        return Err(builtin::refused(name));
     }
     Ok(())
 }
@@ -90,8 +93,28 @@ pub enum Body {
     Function,
     /// An object declared in the agent file, with `${...}` places filled from the call.
     Object(Object),
+    /// The same, but a person may be asked first, from inside.
+    Asking(Box<Asking>),
     /// Nothing is returned: the tool only asks somebody outside.
     Nothing,
+}
+
+/// A declared body that asks a person before it gives its object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asking {
+    /// For which calls it asks; none: for all.
+    pub when: Option<cel::Expression>,
+    /// What is asked, with places.
+    pub hint: String,
+    /// What whoever decides is to fill in, with places.
+    pub payload: Option<Value>,
+    /// What the model is told meanwhile, with places.
+    pub interim: Object,
+    /// What it is told if somebody refuses, with places; none: the server's own words.
+    pub declined: Option<Object>,
+    /// What is returned once somebody agreed, or if nobody is asked; places of what was filled in
+    /// are `${confirmation.payload.KEY}`.
+    pub returns: Object,
 }
 
 /// All agents that a server knows, by app.
@@ -137,11 +160,21 @@ impl Declaration {
             ("answer_schema", behaviour.answer_schema.is_some()),
             ("expires_after", behaviour.expires_after.is_some()),
             ("decisions", behaviour.decisions.is_some()),
+            ("deadlines", !behaviour.deadlines.is_empty()),
+            ("inbox", behaviour.inbox),
         ];
         let idle = only_held.into_iter().filter(|(_, said)| *said && !behaviour.long_running);
         let idle =
             idle.map(|(word, _)| format!("`{word}` is only for tools that are long-running"));
-        check_tool_name(&self.name).err().into_iter().chain(idle).collect()
+        let name = if builtin::is(self) { Ok(()) } else { check_tool_name(&self.name) };
+        let end = behaviour.expires_after.map(|after| Deadline { after, action: Action::Expire });
+        let mut held = behaviour.deadlines.clone();
+        if !held.is_empty() {
+            held.extend(end);
+        }
+        let times = [check_deadlines(&held), check_deadlines(&self.approval.deadlines)];
+        let times = times.into_iter().filter_map(Result::err);
+        name.err().into_iter().chain(idle).chain(times).collect()
     }
 
     /// What the model is told of the tool (ADK 4.2: the note stands behind a blank line).

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::agent::{self as data, Declaration, file};
+use crate::agent::approvals::Approvals;
+use crate::agent::{self as data, Declaration, builtin, file};
 use crate::runner::Registry;
 use crate::session::id::AgentName;
-use crate::tool::Tool;
+use crate::tool::{Declared, Tool};
 
 /// An agent in a few lines, for [`Builder::agent`](super::Builder::agent). What is wrong with it is
 /// told when the server is built.
@@ -37,6 +38,8 @@ pub struct Agent {
     instruction: String,
     speaks: Option<Speaks>,
     tools: Vec<Arc<dyn Tool>>,
+    unknown: Vec<String>,
+    approvals: Approvals,
     max_prompt_events: Option<u32>,
 }
 
@@ -57,6 +60,8 @@ impl Agent {
             instruction: String::new(),
             speaks: None,
             tools: Vec::new(),
+            unknown: Vec::new(),
+            approvals: Approvals::default(),
             max_prompt_events: None,
         }
     }
@@ -94,6 +99,22 @@ impl Agent {
         self
     }
 
+    /// A tool of the server itself that it may call: `adk_request_input`, by which a model asks a
+    /// person for something, or `get_user_choice`.
+    pub fn built_in(mut self, name: &str) -> Self {
+        match builtin::named(name).and_then(Declared::new) {
+            Some(tool) => self.tools.push(Arc::new(tool)),
+            None => self.unknown.push(name.to_owned()),
+        }
+        self
+    }
+
+    /// Which of its calls wait for a person, beside what its tools say.
+    pub fn approvals(mut self, approvals: Approvals) -> Self {
+        self.approvals = approvals;
+        self
+    }
+
     /// How many of the session's newest events a prompt holds, from 1 on; all, if it is not said.
     pub fn max_prompt_events(mut self, events: u32) -> Self {
         self.max_prompt_events = Some(events);
@@ -102,7 +123,8 @@ impl Agent {
 
     /// The agent as data, its functions in the registry; or every fault.
     pub(super) fn read(self, registry: &mut Registry) -> Result<data::Agent, Vec<String>> {
-        let Self { name, description, instruction, speaks, tools, max_prompt_events } = self;
+        let Self { name, description, instruction, speaks, .. } = self;
+        let Self { tools, unknown, approvals, max_prompt_events, .. } = self;
         let mut faults = Vec::new();
         let declarations: Vec<Declaration> =
             tools.iter().map(|tool| tool.declaration().clone()).collect();
@@ -120,6 +142,12 @@ impl Agent {
                 None
             }
         };
+        for tool in unknown {
+            let known = builtin::NAMES.join(", ");
+            faults.push(format!("agent {name}: there is no built-in `{tool}`; known: {known}"));
+        }
+        let told = |fault| format!("agent {name}: approvals: {fault}");
+        faults.extend(approvals.faults().into_iter().map(told));
         if max_prompt_events == Some(0) {
             faults.push(format!("agent {name}: `max_prompt_events` must be above 0"));
         }
@@ -140,7 +168,7 @@ impl Agent {
         tools.into_iter().for_each(|tool| registry.own(&parsed, tool));
         let model = model.filter(|_| faults.is_empty()).ok_or(faults)?;
         let tools = declarations;
-        let approvals = data::approvals::Approvals::default();
+        let approvals = approvals.seal(&tools);
         Ok(data::Agent {
             name: parsed,
             description,
@@ -150,5 +178,40 @@ impl Agent {
             approvals,
             max_prompt_events,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::approvals::Rule;
+
+    fn agent() -> Agent {
+        Agent::new("a").model("m")
+    }
+
+    fn faults(agent: Agent) -> Vec<String> {
+        agent.read(&mut Registry::default()).expect_err("it has faults")
+    }
+
+    #[test]
+    fn approvals_and_built_in_tools_are_said_in_rust_too() {
+        let small = Rule::new("small", "args.options.size() < 3").unwrap();
+        let said = Approvals { auto_approve: vec![small], ..Approvals::default() };
+        let whole = agent().built_in(builtin::USER_CHOICE).approvals(said.clone());
+        let whole = whole.read(&mut Registry::default()).unwrap();
+        assert_eq!(whole.tools, [builtin::named(builtin::USER_CHOICE).unwrap()]);
+        assert_eq!(whole.approvals, said.seal(&whole.tools));
+        assert!(whole.approvals.revision.starts_with("sha256:"));
+
+        let told = faults(agent().built_in("adk_request_credential"));
+        let known = "known: adk_request_input, get_user_choice";
+        assert_eq!(
+            told,
+            [format!("agent a: there is no built-in `adk_request_credential`; {known}")]
+        );
+        let none = Approvals { max_auto_approval_iterations: 0, ..Approvals::default() };
+        let told = faults(agent().approvals(none));
+        assert_eq!(told, ["agent a: approvals: `max_auto_approval_iterations` must be above 0"]);
     }
 }

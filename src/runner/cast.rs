@@ -148,7 +148,7 @@ fn part(agent: &AgentName, declaration: &Declaration, registry: &Registry) -> Re
         Body::Function => registry
             .body(agent, &declaration.name)
             .ok_or("no function is registered under this name")?,
-        Body::Object(_) | Body::Nothing => {
+        Body::Object(_) | Body::Asking(_) | Body::Nothing => {
             Arc::new(Declared::new(declaration.clone()).ok_or("its body is not declared")?)
         }
     };

@@ -302,6 +302,7 @@ fn facts(session: &Session, call: &Call) -> Facts {
             .get(&call.invocation)
             .map(|open| open.principal.clone())
             .expect("a call's invocation is open while its body runs"),
+        confirmation: call.gated.as_ref().and_then(|gated| gated.confirmation.clone()),
     }
 }
 

@@ -8,6 +8,7 @@
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Value, json};
 
+use crate::agent::{Declaration, builtin};
 use crate::session::content::Object;
 
 /// How many violations one error response lists.
@@ -99,11 +100,37 @@ fn violations(validator: &Validator, value: &Value) -> Vec<String> {
     validator.iter_errors(value).take(MAX_VIOLATIONS).map(violation).collect()
 }
 
-/// Checks an answer against the schema that its tool declares; the text tells what is wrong.
+/// Checks an answer against the schema that its tool declares; the text tells what is wrong. An
+/// answer that ADK's clients wrapped is what is inside: an object whose only key is `result` may
+/// also match by that key's value, and by the JSON that a text there is.
 pub fn check_answer(schema: &Value, answer: &Value) -> Result<(), String> {
     let validator = compile(schema).map_err(|fault| fault.to_string())?;
     let violations = violations(&validator, answer);
-    if violations.is_empty() { Ok(()) } else { Err(violations.join("; ")) }
+    if violations.is_empty() || wrapped(answer).is_some_and(|inner| fits(&validator, inner)) {
+        return Ok(());
+    }
+    Err(violations.join("; "))
+}
+
+/// What stands in an answer of which `result` is the only key.
+fn wrapped(answer: &Value) -> Option<&Value> {
+    answer.as_object().filter(|object| object.len() == 1)?.get("result")
+}
+
+fn fits(validator: &Validator, inner: &Value) -> bool {
+    let parsed = || inner.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    validator.is_valid(inner) || parsed().is_some_and(|value| validator.is_valid(&value))
+}
+
+/// The schema that the answer to a call must match, where the call itself says so: a tool of the
+/// server that asks a person. The text tells why the call cannot be asked.
+pub fn answer_schema_of(declaration: &Declaration, args: &Object) -> Result<Option<Value>, String> {
+    let schema = builtin::answer_schema(declaration, args)?;
+    if let Some(schema) = &schema {
+        let unusable = |fault: SchemaError| format!("`response_schema`: {fault}");
+        compile(schema).map_err(unusable)?;
+    }
+    Ok(schema)
 }
 
 /// Path, rule and what it demands, without the value: it may be anything, and long.
@@ -244,6 +271,49 @@ mod tests {
         ] {
             assert!(Parameters::new(&schema).is_err(), "{schema}");
         }
+    }
+
+    #[test]
+    fn answers_may_be_wrapped_as_adk_does() {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}},
+            "required": ["n"]});
+        let passes = |answer: Value| check_answer(&schema, &answer).is_ok();
+        assert!(passes(json!({"n": 1})) && passes(json!({"result": {"n": 1}})));
+        assert!(passes(json!({"result": "{\"n\": 1}"})));
+        for wrong in [json!({"result": {"n": "1"}}), json!({"result": "n"}), json!({}), json!(1)] {
+            assert!(!passes(wrong.clone()), "{wrong}");
+        }
+        assert!(!passes(json!({"result": {"n": 1}, "more": 1})), "it is no wrapping");
+        assert!(check_answer(&json!({"type": "integer"}), &json!({"result": "5"})).is_ok());
+        let told = check_answer(&schema, &json!({"result": {"n": "secret"}})).unwrap_err();
+        assert!(told.contains("(required)") && !told.contains("secret"), "{told}");
+    }
+
+    #[test]
+    fn a_call_that_asks_a_person_says_what_an_answer_must_be() {
+        let of = |name: &str, args: Value| {
+            let declaration = builtin::named(name).unwrap();
+            answer_schema_of(&declaration, args.as_object().unwrap())
+        };
+        let input = |schema: Value| {
+            of(builtin::REQUEST_INPUT, json!({"message": "?", "response_schema": schema}))
+        };
+        assert_eq!(input(json!({"type": "integer"})), Ok(Some(json!({"type": "integer"}))));
+        assert_eq!(input(Value::Null), Ok(None));
+        assert!(input(json!({"type": "nonsense"})).unwrap_err().contains("`response_schema`"));
+        assert!(input(json!({"$ref": "https://example.com/s.json"})).is_err());
+        let choice = of(builtin::USER_CHOICE, json!({"options": ["a", "b", "a"]}));
+        let schema = choice.unwrap().unwrap();
+        assert_eq!(schema["properties"]["result"]["enum"], json!(["a", "b"]));
+        assert!(check_answer(&schema, &json!({"result": "b"})).is_ok());
+        for wrong in [json!({"result": "c"}), json!({"result": "a", "x": 1}), json!({})] {
+            assert!(check_answer(&schema, &wrong).is_err(), "{wrong}");
+        }
+        assert!(of(builtin::USER_CHOICE, json!({"options": []})).is_err());
+        // A tool of that name that is somebody's own says itself what its answers are.
+        let mut own = builtin::named(builtin::USER_CHOICE).unwrap();
+        own.body = crate::agent::Body::Function;
+        assert_eq!(answer_schema_of(&own, &object("{}")), Ok(None));
     }
 
     #[test]

@@ -35,7 +35,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Context, Outcome, Tool};
+use crate::agent::approvals::{Need, ToolApproval};
+use crate::agent::cel::Expression;
 use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect};
+use crate::session::approval::{Action, Deadline};
 use crate::session::content::Object;
 
 type Running = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -80,7 +83,7 @@ impl Function {
         };
         let description = description.into();
         let (behaviour, body) = (Behaviour::default(), Body::Function);
-        let approval = crate::agent::approvals::ToolApproval::default();
+        let approval = ToolApproval::default();
         let declaration = Declaration { name, description, parameters, behaviour, approval, body };
         Self { declaration, run: Arc::new(run) }
     }
@@ -139,7 +142,70 @@ impl Function {
             other => panic!("a decision must be an object, not {other}"),
         };
         let decisions = Decisions { approve: object(approve.into()), deny: object(deny.into()) };
-        self.with(|behaviour| behaviour.decisions = Some(decisions))
+        self.with(|behaviour| {
+            behaviour.decisions = Some(decisions);
+            behaviour.inbox = true;
+        })
+    }
+
+    /// Held calls stand in the inbox, where people find and answer them.
+    pub fn inbox(self) -> Self {
+        self.with(|behaviour| behaviour.inbox = true)
+    }
+
+    /// What happens if nobody has answered a held call for so long, besides that it may expire; in
+    /// the order of their times.
+    pub fn deadline(self, after: Duration, action: Action) -> Self {
+        self.with(|behaviour| behaviour.deadlines.push(Deadline { after, action }))
+    }
+
+    /// No call runs before a person has agreed to it.
+    pub fn require_confirmation(self) -> Self {
+        self.asking(|approval| approval.need = Some(Need::Always))
+    }
+
+    /// Every call runs without a question, whatever the agent's default is.
+    pub fn never_confirm(self) -> Self {
+        self.asking(|approval| approval.need = Some(Need::Never))
+    }
+
+    /// Calls for which this is true, in CEL, run only after a person has agreed; so do those for
+    /// which it cannot be told.
+    ///
+    /// # Panics
+    /// If it is no condition that [`Expression::parse`] takes.
+    pub fn confirm_when(self, condition: &str) -> Self {
+        let when = match Expression::parse(condition) {
+            Ok(when) => when,
+            Err(fault) => panic!("`{condition}`: {fault}"),
+        };
+        self.asking(|approval| approval.need = Some(Need::When(when)))
+    }
+
+    /// What is asked before a call runs; ADK's words if not said.
+    pub fn hint(self, text: impl Into<String>) -> Self {
+        self.asking(|approval| approval.hint = text.into())
+    }
+
+    /// What the model is told if somebody refuses and says no reason.
+    pub fn rejection(self, text: impl Into<String>) -> Self {
+        self.asking(|approval| approval.rejection = text.into())
+    }
+
+    /// What happens if nobody has decided for so long whether a call may run; in the order of their
+    /// times.
+    pub fn confirm_deadline(self, after: Duration, action: Action) -> Self {
+        self.asking(|approval| approval.deadlines.push(Deadline { after, action }))
+    }
+
+    /// All that it says of approval.
+    pub fn approval(self, approval: ToolApproval) -> Self {
+        self.asking(|said| *said = approval)
+    }
+
+    fn asking(mut self, change: impl FnOnce(&mut ToolApproval)) -> Self {
+        change(&mut self.declaration.approval);
+        self
     }
 
     fn with(mut self, change: impl FnOnce(&mut Behaviour)) -> Self {
@@ -307,11 +373,35 @@ mod tests {
             timeout: Duration::from_secs(5),
             deadlines: Vec::new(),
             input: false,
-            inbox: false,
+            inbox: true,
         };
         assert_eq!(tool.declaration().behaviour, expected);
+        let day = Duration::from_secs(86_400);
+        let approval = ToolApproval {
+            need: Some(Need::When(Expression::parse("args.amount > 100.0").unwrap())),
+            hint: "Pay?".into(),
+            rejection: "Not now.".into(),
+            deadlines: vec![Deadline { after: day, action: Action::Expire }],
+        };
+        let asking = pay().confirm_when("args.amount > 100.0").hint("Pay?").rejection("Not now.");
+        let asking = asking.confirm_deadline(day, Action::Expire);
+        assert_eq!(asking.declaration().approval, approval);
+        assert_eq!(pay().approval(approval.clone()).declaration().approval, approval);
+        let need = |tool: Function| tool.declaration().approval.need.clone();
+        assert_eq!(need(pay().require_confirmation()), Some(Need::Always));
+        assert_eq!(need(pay().never_confirm()), Some(Need::Never));
+        let held = pay().long_running().inbox().deadline(day, Action::Remind);
+        assert_eq!(held.declaration().behaviour.deadlines.len(), 1);
+        assert!(held.declaration().behaviour.inbox && held.declaration().faults().is_empty());
+        assert_eq!(pay().inbox().deadline(day, Action::Deny).declaration().faults().len(), 2);
         assert_eq!(pay().answers_many().declaration().behaviour.answers, Answers::Many);
         assert_eq!(tool.declaration().body, Body::Function);
+    }
+
+    #[test]
+    #[should_panic = "there is no variable `amount`"]
+    fn a_condition_is_checked_at_once() {
+        let _ = pay().confirm_when("amount > 100.0");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::agent::Declaration;
+use crate::session::approval::{Confirmation, Raised};
 use crate::session::content::{Actions, Object};
 use crate::session::id::{CallId, InvocationId, Principal, SessionKey, UserId};
 
@@ -61,7 +62,7 @@ impl Outcome {
 }
 
 /// Which call a body runs for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     /// The call.
     pub call_id: CallId,
@@ -76,6 +77,8 @@ pub struct Facts {
     pub agent_path: String,
     /// Who set the invocation going.
     pub principal: Principal,
+    /// What somebody said to the question that the body raised before, or that its tool asks.
+    pub confirmation: Option<Confirmation>,
 }
 
 /// What a body sees of the world; a clone is the same context.
@@ -83,14 +86,21 @@ pub struct Facts {
 pub struct Context {
     facts: Arc<Facts>,
     state: Arc<Object>,
-    actions: Arc<Mutex<Actions>>,
+    did: Arc<Mutex<Did>>,
+}
+
+/// What a body did beside its outcome.
+#[derive(Debug, Default)]
+struct Did {
+    actions: Actions,
+    raised: Option<Raised>,
 }
 
 impl Context {
     /// A context with the state as it is before the body: keys have their prefix, `app:`, `user:`,
     /// `temp:`, or none for the session's own.
     pub fn new(facts: Facts, state: Arc<Object>) -> Self {
-        Self { facts: Arc::new(facts), state, actions: Arc::default() }
+        Self { facts: Arc::new(facts), state, did: Arc::default() }
     }
 
     /// The call.
@@ -130,8 +140,8 @@ impl Context {
 
     /// The state at this key, with what this body wrote. Null is never kept: it is no value.
     pub fn get(&self, key: &str) -> Option<Value> {
-        let actions = self.actions();
-        let value = actions.state_delta.get(key).or_else(|| self.state.get(key));
+        let did = self.did();
+        let value = did.actions.state_delta.get(key).or_else(|| self.state.get(key));
         value.filter(|value| !value.is_null()).cloned()
     }
 
@@ -139,7 +149,7 @@ impl Context {
     /// it is: `app:` all users', `user:` all sessions' of the user, `temp:` the invocation's until
     /// it ends, none the session's. Null removes the key.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
-        self.actions().state_delta.insert(key.into(), value.into());
+        self.did().actions.state_delta.insert(key.into(), value.into());
     }
 
     /// Removes a key of the state.
@@ -149,17 +159,37 @@ impl Context {
 
     /// The response needs no words of the model: it is not asked again for it.
     pub fn skip_summarization(&self) {
-        self.actions().skip_summarization = true;
+        self.did().actions.skip_summarization = true;
+    }
+
+    /// What a person said, if somebody was asked about this call: the body runs because it was
+    /// agreed to. None if nobody was asked.
+    pub fn confirmation(&self) -> Option<&Confirmation> {
+        self.facts.confirmation.as_ref()
+    }
+
+    /// Asks a person before the body does its work (ADK: `tool_context.request_confirmation`).
+    /// What the body then returns is told to the model as the call's result so far. Once somebody
+    /// has agreed the body runs again, as a new execution, and sees what was said
+    /// ([`confirmation`](Self::confirmation)); if they refuse it does not run again. Of several
+    /// raised in one run the last is asked.
+    pub fn request_confirmation(&self, question: Raised) {
+        self.did().raised = Some(question);
+    }
+
+    /// What the body asks, if it does; whoever runs bodies takes it before `finish`.
+    pub fn raised(&self) -> Option<Raised> {
+        self.did().raised.take()
     }
 
     /// What the body did beside its outcome. Clones that live on can write no more into it.
     pub fn finish(self) -> Actions {
-        std::mem::take(&mut *self.actions())
+        std::mem::take(&mut self.did().actions)
     }
 
     /// A panic of a body between two writes leaves whole writes.
-    fn actions(&self) -> MutexGuard<'_, Actions> {
-        self.actions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn did(&self) -> MutexGuard<'_, Did> {
+        self.did.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,6 +201,11 @@ pub(crate) mod tests {
     use crate::session::id::{AppName, SessionId};
 
     pub fn context() -> Context {
+        confirmed(None)
+    }
+
+    /// A context in which somebody said this.
+    pub fn confirmed(confirmation: Option<Confirmation>) -> Context {
         let session = SessionKey {
             app: AppName::parse("root").unwrap(),
             user: UserId::parse("ann").unwrap(),
@@ -183,6 +218,7 @@ pub(crate) mod tests {
             session,
             agent_path: "root".into(),
             principal: Principal::parse("local:ann").unwrap(),
+            confirmation,
         };
         let state = json!({"app:limit": 100, "user:name": "Ann", "count": 1});
         Context::new(facts, Arc::new(state.as_object().unwrap().clone()))
@@ -206,6 +242,19 @@ pub(crate) mod tests {
         assert!(actions.skip_summarization);
         clone.set("late", 1);
         assert_eq!(clone.get("count"), Some(json!(1)));
+    }
+
+    #[test]
+    fn a_body_asks_and_sees_what_was_said() {
+        let context = context();
+        assert_eq!((context.confirmation(), context.raised()), (None, None));
+        let question = |hint: &str| Raised { hint: hint.to_owned(), ..Raised::default() };
+        context.request_confirmation(question("first"));
+        context.clone().request_confirmation(question("last"));
+        assert_eq!(context.raised(), Some(question("last")));
+        assert_eq!(context.raised(), None);
+        let said = Confirmation { confirmed: true, payload: Some(json!({"days": 2})) };
+        assert_eq!(confirmed(Some(said.clone())).confirmation(), Some(&said));
     }
 
     #[test]

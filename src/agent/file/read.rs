@@ -80,6 +80,20 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// A whole number above 0; may be absent.
+    pub(super) fn count(&self, key: &str, faults: &mut Faults) -> Option<u32> {
+        let node = self.get(key)?;
+        let number = match &node.kind {
+            Kind::Number(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()),
+            _ => None,
+        };
+        let number = number.filter(|number| *number > 0);
+        if number.is_none() {
+            faults.add(node.at, format!("`{key}` must be a whole number above 0"));
+        }
+        number
+    }
+
     /// A duration such as `15m`; may be absent.
     pub(super) fn duration(&self, key: &str, faults: &mut Faults) -> Option<Duration> {
         let node = self.get(key)?;

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use super::yaml::{Kind, Node};
-use super::{Faults, near, read, rules, tool};
-use crate::agent::approvals::Approvals;
+use super::yaml::Node;
+use super::{Faults, approvals, near, read, rules, tool};
 use crate::agent::{Agent, Declaration, Model};
 use crate::session::id::AgentName;
 use crate::session::json::Place;
 
 /// The keys of an agent.
-pub(super) const KEYS: &[&str] =
-    &["name", "model", "description", "instruction", "tools", "script", "max_prompt_events"];
+#[rustfmt::skip]
+pub(super) const KEYS: &[&str] = &[
+    "name", "model", "description", "instruction", "tools", "approvals", "script",
+    "max_prompt_events",
+];
 
 /// The name of the model that follows the file's script.
 const SCRIPTED: &str = "scripted";
@@ -31,6 +33,7 @@ pub(super) fn read(
     });
     let tools = table.get("tools").map(|node| tool::read_all(node, registered, faults));
     let tools = tools.unwrap_or_default();
+    let approvals = table.get("approvals").map(|node| approvals::of_agent(node, &tools, faults));
     let script = table.get("script").map(|node| rules::read(node, &tools, faults));
     let model = table.need("model", faults).and_then(|node| {
         let text = read::text(node, "model", faults)?;
@@ -52,21 +55,11 @@ pub(super) fn read(
         }
         None
     });
-    let max_prompt_events = table.get("max_prompt_events").and_then(|node| {
-        let number = match &node.kind {
-            Kind::Number(number) => number.as_u64().and_then(|number| u32::try_from(number).ok()),
-            _ => None,
-        };
-        let number = number.filter(|number| *number > 0);
-        if number.is_none() {
-            faults.add(node.at, "`max_prompt_events` must be a whole number above 0");
-        }
-        number
-    });
+    let max_prompt_events = table.count("max_prompt_events", faults);
     let description = table.text("description", faults).unwrap_or_default().to_owned();
     let instruction = table.text("instruction", faults).unwrap_or_default().to_owned();
     let (name, model) = (name?, model?);
-    let approvals = Approvals::default();
+    let approvals = approvals.unwrap_or_default().seal(&tools);
     let agent =
         Agent { name, description, instruction, model, tools, approvals, max_prompt_events };
     Some((agent, table.get("name")?.at))

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use super::read::{self, Table};
 use super::yaml::{Kind, Node};
-use super::{Faults, near};
+use super::{Faults, approvals, body, near};
 use crate::agent::approvals::ToolApproval;
-use crate::agent::template;
-use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect, check_tool_name};
+use crate::agent::{Answers, Behaviour, Body, Decisions, Declaration, Effect};
+use crate::agent::{builtin, check_tool_name};
+use crate::session::approval::Action;
 
 /// The keys of a tool.
 pub(super) const KEYS: &[&str] = &[
@@ -21,18 +22,24 @@ pub(super) const KEYS: &[&str] = &[
     "final_when",
     "answer_schema",
     "expires_after",
+    "deadlines",
     "decisions",
+    "inbox",
     "effect",
     "timeout",
     "returns",
+    "asks",
+    "approval",
 ];
 
 /// The keys that only a long-running tool has.
-const LONG_RUNNING_KEYS: &[&str] =
-    &["answers", "final_when", "answer_schema", "expires_after", "decisions"];
+#[rustfmt::skip]
+const LONG_RUNNING_KEYS: &[&str] = &[
+    "answers", "final_when", "answer_schema", "expires_after", "deadlines", "decisions", "inbox",
+];
 
-/// What an object that a tool returns may name beside the call's arguments.
-pub(super) const PLACES: &[&str] = &["call_id", "id", "invocation_id", "session_id", "user_id"];
+/// The keys that a tool of the server itself may have.
+const BUILTIN_KEYS: &[&str] = &["name", "description", "expires_after", "deadlines", "inbox"];
 
 /// Reads the list of tools. A tool whose name can be read is in the result even if it has faults.
 pub(super) fn read_all(
@@ -71,13 +78,19 @@ fn read_tool(node: &Node, registered: &[Declaration], faults: &mut Faults) -> Op
     let table = Table::open(node, "a tool", KEYS, faults)?;
     let name_node = table.need("name", faults);
     let name = name_node.and_then(|node| read::text(node, "name", faults)).unwrap_or_default();
+    let returns = table.get("returns");
+    let function = registered.iter().find(|function| function.name == name);
+    // Where a name is not reserved, somebody may have a tool of his own by it.
+    if let Some(tool) = builtin::named(name)
+        && (check_tool_name(name).is_err() || (function.is_none() && returns.is_none()))
+    {
+        return Some(read_builtin(table, tool, faults));
+    }
     if let (Some(node), false) = (name_node, name.is_empty())
         && let Err(fault) = check_tool_name(name)
     {
         faults.add(node.at, fault);
     }
-    let returns = table.get("returns");
-    let function = registered.iter().find(|function| function.name == name);
     if let (Some(node), None, None) = (name_node, returns, function) {
         let known: Vec<&str> = registered.iter().map(|function| function.name.as_str()).collect();
         let hint = near::hint(name, known.iter().copied());
@@ -113,9 +126,30 @@ fn read_tool(node: &Node, registered: &[Declaration], faults: &mut Faults) -> Op
     }
     read_behaviour(table, &mut tool.behaviour, faults);
     if let Some(node) = returns {
-        tool.body = read_body(node, &tool, faults);
+        tool.body = body::read(node, table.get("asks"), &tool, faults);
+    } else if table.get("asks").is_some() {
+        let message = "`asks` needs `returns`: a function asks by itself";
+        faults.add(table.key_at("asks"), message);
+    }
+    if let Some(node) = table.get("approval") {
+        tool.approval = approvals::of_tool(node, &tool, faults);
     }
     (!name.is_empty()).then_some(tool)
+}
+
+/// A tool of the server itself: it says what it is, and a file when it ends.
+fn read_builtin(table: Table<'_>, mut tool: Declaration, faults: &mut Faults) -> Declaration {
+    for key in KEYS.iter().filter(|key| !BUILTIN_KEYS.contains(key)) {
+        if table.get(key).is_some() {
+            let message = format!("`{}` is the server's own: it has no `{key}`", tool.name);
+            faults.add(table.key_at(key), message);
+        }
+    }
+    if let Some(description) = table.text("description", faults) {
+        description.clone_into(&mut tool.description);
+    }
+    read_held(table, &mut tool.behaviour, faults);
+    tool
 }
 
 fn read_parameters(node: &Node, faults: &mut Faults) -> Option<Value> {
@@ -196,11 +230,22 @@ fn read_long_running(table: Table<'_>, behaviour: &mut Behaviour, faults: &mut F
     if let Some(node) = table.get("answer_schema") {
         behaviour.answer_schema = read::schema(node, "answer_schema", faults);
     }
-    if let Some(time) = table.duration("expires_after", faults) {
-        behaviour.expires_after = Some(time);
-    }
     if let Some(node) = table.get("decisions") {
         behaviour.decisions = read_decisions(node, behaviour.answer_schema.as_ref(), faults);
+        behaviour.inbox = true;
+    }
+    read_held(table, behaviour, faults);
+}
+
+/// How long it is held, and whether people find it meanwhile.
+fn read_held(table: Table<'_>, behaviour: &mut Behaviour, faults: &mut Faults) {
+    if let Some(mut deadlines) = approvals::deadlines(table, faults) {
+        let end = deadlines.pop_if(|last| last.action == Action::Expire);
+        behaviour.expires_after = end.map(|end| end.after);
+        behaviour.deadlines = deadlines;
+    }
+    if let Some(inbox) = table.flag("inbox", faults) {
+        behaviour.inbox = inbox;
     }
 }
 
@@ -242,54 +287,6 @@ fn read_decisions(
         }
     }
     Some(Decisions { approve: approve?, deny: deny? })
-}
-
-fn read_body(node: &Node, tool: &Declaration, faults: &mut Faults) -> Body {
-    match &node.kind {
-        Kind::Map(_) => {
-            check_places(node, tool, faults);
-            Body::Object(read::object(node, "returns", faults).unwrap_or_default())
-        }
-        Kind::Null => nothing(node, tool, faults),
-        Kind::Text(text) if text == "nothing" => nothing(node, tool, faults),
-        _ => read::wrong(node, "returns", "a map, or nothing", faults).unwrap_or(Body::Nothing),
-    }
-}
-
-fn nothing(node: &Node, tool: &Declaration, faults: &mut Faults) -> Body {
-    if !tool.behaviour.long_running {
-        faults.add(node.at, "only a tool that is `long_running: true` can return nothing");
-    }
-    Body::Nothing
-}
-
-/// Checks the `${...}` places of an object that a tool returns.
-fn check_places(node: &Node, tool: &Declaration, faults: &mut Faults) {
-    let text = match &node.kind {
-        Kind::Text(text) => text,
-        Kind::List(nodes) => return nodes.iter().for_each(|n| check_places(n, tool, faults)),
-        _ => {
-            return node.entries().iter().for_each(|(_, n)| check_places(n, tool, faults));
-        }
-    };
-    let places = match template::check(text) {
-        Ok(places) => places,
-        Err(error) => return faults.add(node.at, error.to_string()),
-    };
-    for place in places {
-        if let Some(name) = place.strip_prefix("args.") {
-            check_parameter(node, tool, name, faults);
-        } else if !PLACES.contains(&place) {
-            let names = parameter_names(tool).unwrap_or_default();
-            let hint = match place {
-                _ if names.contains(&place) => format!(" (did you mean `args.{place}`?)"),
-                _ => near::hint(place, PLACES.iter().copied()),
-            };
-            let known = PLACES.join(", ");
-            let message = format!("`${{{place}}}` is no place{hint}; known: args.NAME, {known}");
-            faults.add(node.at, message);
-        }
-    }
 }
 
 /// Checks that a tool has the parameter that a place `args.NAME` names; a key inside it may follow
