@@ -52,6 +52,7 @@ fn code(reason: Reason) -> Code {
         | Reason::CallExpired
         | Reason::CallCancelled
         | Reason::ConfirmationRequired
+        | Reason::ToolChanged
         | Reason::VerdictNotAllowed
         | Reason::ApprovalClaimed
         | Reason::ArgsDigestMismatch

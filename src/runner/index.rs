@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::session::Session;
+use crate::session::approval::Standing;
 use crate::session::call::{Call, End, Phase};
 use crate::session::content::Usage;
 use crate::session::id::{AppName, CallId, InvocationId, SessionKey, UserId};
@@ -19,6 +20,9 @@ pub const SESSION: Kind = "session";
 pub const CALL: Kind = "call";
 /// Entries that stand for invocations.
 pub const INVOCATION: Kind = "invocation";
+
+/// Entries that stand for standing approvals.
+pub const STANDING: Kind = "standing";
 
 /// Separates the parts of a name: no id holds a control character.
 const SEPARATOR: char = '\u{1f}';
@@ -156,6 +160,38 @@ fn invocation_entry(view: &InvocationView) -> EntryWrite {
     })
 }
 
+/// A standing approval as callers see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StandingView {
+    /// Its session.
+    pub session: SessionKey,
+    /// What it is.
+    pub standing: Standing,
+    /// Somebody took it back.
+    pub revoked: bool,
+}
+
+impl StandingView {
+    /// The state of its entry.
+    pub fn state(revoked: bool) -> &'static str {
+        if revoked { "REVOKED" } else { "ACTIVE" }
+    }
+}
+
+/// The entry that stands for a standing approval.
+pub fn standing_entry(key: &SessionKey, standing: &Standing, revoked: bool) -> EntryWrite {
+    let view = StandingView { session: key.clone(), standing: standing.clone(), revoked };
+    EntryWrite::Put(Entry {
+        kind: STANDING,
+        id: standing.id.clone(),
+        state: StandingView::state(revoked).to_owned(),
+        due: None,
+        order: order(standing.time),
+        tags: tags(key),
+        bytes: bytes(&view),
+    })
+}
+
 fn call_entry(call: &Call) -> EntryWrite {
     let state = match &call.phase {
         Phase::Requested | Phase::Waiting | Phase::Gated | Phase::Running => "RUNNING",
@@ -171,7 +207,7 @@ fn call_entry(call: &Call) -> EntryWrite {
         kind: CALL,
         id: call.spec.id.to_string(),
         state: state.to_owned(),
-        due: call.expire_time.filter(|_| call.closed().is_none()),
+        due: call.due(),
         // It is found by its id and its deadline only: each index more is a row to write.
         order: String::new(),
         tags: Default::default(),
@@ -191,6 +227,8 @@ pub fn entries(session: &Session, touched: &Touched) -> Vec<EntryWrite> {
     writes.extend(open.map(|open| invocation_entry(&view(session, open))));
     let ended = touched.ended.iter().map(|(over, _)| ended_view(session, over));
     writes.extend(ended.map(|view| invocation_entry(&view)));
+    let standing = touched.standing.iter();
+    writes.extend(standing.map(|(one, revoked)| standing_entry(&session.key, one, *revoked)));
     writes
 }
 

@@ -22,6 +22,7 @@ use crate::session::refusal::{Reason, Refusal};
 use crate::session::{Session, codec};
 use crate::store::{self, Store};
 
+mod approve;
 pub mod cast;
 mod drive;
 mod history;
@@ -41,6 +42,7 @@ mod trace;
 mod watch;
 mod write;
 
+pub use approve::{Decide, DecidedApproval};
 pub use cast::{Cast, Registry};
 pub use ids::Ids;
 pub(crate) use invocations::expired;

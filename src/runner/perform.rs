@@ -9,17 +9,20 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::cast::Role;
+use super::cast::{self, Role};
 use super::history::History;
 use super::live::{Live, Speaker};
 use super::step::{Done, Gave, ModelKey};
 use super::{Inner, index, prompt, refuse_store};
+use crate::agent::approvals::Approvals;
+use crate::agent::{self, cel};
 use crate::model::{self, Pieces, Request, Said};
 use crate::session::Session;
+use crate::session::approval::{Code, Gate, Raised};
 use crate::session::call::{Behaviour, Call, Effect, Kind, Spec};
 use crate::session::content::{Actions, CallFacts, Data, Event, FunctionCall, Object, Part};
 use crate::session::decide::Reply;
-use crate::session::id::{CallId, EventId};
+use crate::session::id::{CallId, EventId, SessionKey};
 use crate::session::json as exact;
 use crate::session::record::Outcome;
 use crate::session::refusal::Refusal;
@@ -42,30 +45,32 @@ impl Inner {
     pub(super) async fn run_body(self: Arc<Self>, session: Arc<Session>, body: Body) -> Done {
         let Body { call, since, siblings } = body;
         let key = (call.spec.id.clone(), call.execution, call.attempt);
-        let done = |gave, actions: Actions| Done::Body {
+        let done = |gave, actions: Actions, raised| Done::Body {
             key: key.clone(),
             gave,
             state_delta: actions.state_delta,
             skip_summarization: actions.skip_summarization,
+            raised,
         };
-        let Some(body) = self.body_of(&session, &call) else {
-            let text = "TOOL_CHANGED: the tool is not there any more; it was not run.";
+        if let Some(text) = self.stopped_by(&session, &call) {
             let error = Outcome::Error(arguments::error(text));
-            return done(Gave::Outcome(error), Actions::default());
-        };
+            return done(Gave::Outcome(error), Actions::default(), None);
+        }
+        let part = self.part_of(&session, &call).expect("nothing stops it, so it is there");
+        let body = part.body.clone();
         // A declared body sees its call only.
         let state = if self.is_declared(&session, &call) {
             Object::new()
         } else {
             match self.state_of(&session, &call).await {
                 Ok(state) => state,
-                Err(_) => return done(Gave::NotRun, Actions::default()),
+                Err(_) => return done(Gave::NotRun, Actions::default(), None),
             }
         };
         let context = Context::new(facts(&session, &call), Arc::new(state));
         if since.elapsed() > self.limits.start_window {
             tracing::warn!(call_id = %call.spec.id, "a body was not run: its start took too long");
-            return done(Gave::NotRun, Actions::default());
+            return done(Gave::NotRun, Actions::default(), None);
         }
         tracing::debug!(call_id = %call.spec.id, tool = call.spec.name, "body starts");
         let (args, given) = (call.spec.args.clone(), context.clone());
@@ -75,15 +80,19 @@ impl Inner {
             Ok(Err(_)) => tool::Outcome::Error("the tool failed unexpectedly".into()),
             Err(_) => tool::Outcome::Unknown("the tool did not come back in time".to_owned()),
         };
+        let raised = context.raised();
         let mut actions = context.finish();
         let room = self.limits.event_bytes.saturating_sub(EVENT_MARGIN) / siblings.max(1) / 2;
         let outcome = match check_delta(&mut actions, room) {
             Ok(()) => outcome,
             Err(wrong) => tool::Outcome::Error(wrong.into()),
         };
-        let gave = gave(&call, outcome, room);
+        let mut gave = gave(&call, outcome, room);
+        if let Some(wrong) = raised.as_ref().and_then(|raised| check_raised(raised, room).err()) {
+            gave = Gave::Outcome(Outcome::Error(arguments::error(wrong)));
+        }
         tracing::debug!(call_id = %call.spec.id, tool = call.spec.name, "body is back");
-        done(gave, actions)
+        done(gave, actions, raised)
     }
 
     /// The body is declared in an agent file: it only builds an object.
@@ -92,14 +101,54 @@ impl Inner {
         let frame = open.and_then(|open| open.frames.get(&call.frame));
         let role = frame.and_then(|frame| self.cast.agent(&session.key.app, &frame.agent));
         let part = role.and_then(|role| role.tools.get(&call.spec.name));
-        part.is_some_and(|part| part.declaration.body != crate::agent::Body::Function)
+        part.is_some_and(|part| part.declaration.body != agent::Body::Function)
     }
 
-    fn body_of(&self, session: &Session, call: &Call) -> Option<Arc<dyn tool::Tool>> {
+    /// The tool of a call, as it is now.
+    pub(super) fn part_of(&self, session: &Session, call: &Call) -> Option<&cast::Part> {
+        self.role_of(session, call)?.tools.get(&call.spec.name)
+    }
+
+    /// The agent of a call, as it is now.
+    pub(super) fn role_of(&self, session: &Session, call: &Call) -> Option<&Role> {
         let open = session.invocations.get(&call.invocation)?;
         let agent = &open.frames.get(&call.frame)?.agent;
-        let role = self.cast.agent(&session.key.app, agent)?;
-        role.tools.get(&call.spec.name).map(|part| part.body.clone())
+        self.cast.agent(&session.key.app, agent)
+    }
+
+    /// How a call is judged before anything of it runs, by what its agent says now.
+    pub(super) fn judged(
+        &self,
+        role: &Role,
+        key: &SessionKey,
+        part: &cast::Part,
+        args: &Object,
+    ) -> Option<Gate> {
+        role.agent.approvals.judge(&part.declaration, &input(role, key, part, args))
+    }
+
+    /// Why the body of a call may not start, whoever agreed to it: its tool is another one than was
+    /// judged, or a policy forbids it by now. A rule that cannot be evaluated forbids what no
+    /// person has looked at.
+    fn stopped_by(&self, session: &Session, call: &Call) -> Option<String> {
+        let changed = "TOOL_CHANGED: the tool is not there any more; it was not run.";
+        let (role, part) = match (self.role_of(session, call), self.part_of(session, call)) {
+            (Some(role), Some(part)) => (role, part),
+            _ => return Some(changed.to_owned()),
+        };
+        let gate = call.spec.gate.as_ref();
+        if gate.is_some_and(|gate| gate.tool != Approvals::identity(&part.declaration)) {
+            let text = "TOOL_CHANGED: the tool is another one than was judged; it was not run.";
+            return Some(text.to_owned());
+        }
+        let asked = call.gated.as_ref().and_then(|gated| gated.confirmation.as_ref());
+        let agreed = asked.is_some_and(|said| said.confirmed);
+        let input = input(role, &session.key, part, &call.spec.args);
+        let denied = role.agent.approvals.denied(&input)?;
+        (denied.code == Code::PolicyDenied || !agreed).then(|| {
+            let rule = denied.rule;
+            format!("POLICY_DENIED: the agent's policy forbids this call ({rule}). It was not run.")
+        })
     }
 
     /// The state that a body sees: all of it, with prefixes.
@@ -189,7 +238,7 @@ impl Inner {
         let asked = async { role.model.reply(request, &mut pieces).await };
         let asked = AssertUnwindSafe(asked).catch_unwind().await;
         let reply = match asked {
-            Ok(Ok(reply)) => self.judge(role, reply, event_id),
+            Ok(Ok(reply)) => self.judge(role, &session.key, reply, event_id),
             Ok(Err(model::Error { code, message })) => Err((code, message)),
             Err(_) => {
                 Err(("MODEL_PANICKED".to_owned(), "the model failed unexpectedly".to_owned()))
@@ -202,6 +251,7 @@ impl Inner {
     fn judge(
         &self,
         role: &Role,
+        key: &SessionKey,
         said: model::Reply,
         event_id: EventId,
     ) -> Result<Reply, (String, String)> {
@@ -221,7 +271,7 @@ impl Inner {
                 }
                 Said::Part(part) => reply.parts.push(part),
                 Said::Call { model_id, name, args, thought_signature } => {
-                    let (spec, facts) = self.judge_call(role, model_id, name, &args);
+                    let (spec, facts) = self.judge_call(role, key, model_id, name, &args);
                     let (id, name) = (spec.id.clone(), spec.name.clone());
                     let kept = exact::check(&json!(args), exact::MAX_ARGS_DEPTH).is_ok();
                     let args = if kept { args } else { Object::new() };
@@ -248,11 +298,12 @@ impl Inner {
     fn judge_call(
         &self,
         role: &Role,
+        key: &SessionKey,
         model_id: Option<String>,
         name: String,
         args: &Object,
     ) -> (Spec, CallFacts) {
-        let (behaviour, judged) = match role.tools.get(&name) {
+        let (mut behaviour, judged) = match role.tools.get(&name) {
             Some(part) => (part.declaration.behaviour.clone(), part.parameters.effective(args)),
             None => {
                 let known = role.agent.tools.iter().map(|tool| tool.name.as_str());
@@ -260,6 +311,14 @@ impl Inner {
                 (behaviour, Err(arguments::unknown_tool(&name, known)))
             }
         };
+        let mut judged = judged;
+        if let (Some(part), Ok(effective)) = (role.tools.get(&name), &judged) {
+            match arguments::answer_schema_of(&part.declaration, effective) {
+                Ok(None) => {}
+                Ok(schema) => behaviour.answer_schema = schema,
+                Err(wrong) => judged = Err(arguments::error(wrong)),
+            }
+        }
         let (effective, failed) = match judged {
             Ok(effective) => (effective, None),
             Err(response) => (args.clone(), Some(response)),
@@ -272,15 +331,17 @@ impl Inner {
                 (Object::new(), String::new(), Some(wrong))
             }
         };
+        let kind = if behaviour.input { Kind::Input } else { Kind::LongRunning };
         let id = CallId::parse(format!("adk-{}", self.ids.text())).expect("a UUID makes an id");
         let changed = !exact::same(&Value::Object(effective.clone()), &Value::Object(args.clone()));
         let facts = CallFacts {
-            kind: behaviour.long_running.then_some(Kind::LongRunning),
+            kind: behaviour.long_running.then_some(kind),
             args_digest: args_digest.clone(),
             exact_json: if changed { json!(effective).to_string() } else { String::new() },
             comment: String::new(),
         };
-        let gate = None;
+        let part = role.tools.get(&name).filter(|_| failed.is_none());
+        let gate = part.and_then(|part| self.judged(role, key, part, &effective)).map(Box::new);
         (Spec { id, model_id, name, args: effective, args_digest, behaviour, gate, failed }, facts)
     }
 }
@@ -288,6 +349,32 @@ impl Inner {
 /// Code and message of an event that says that an agent is gone.
 pub(super) fn gone() -> (String, String) {
     ("AGENT_CHANGED".to_owned(), "the agent is not there any more".to_owned())
+}
+
+/// What rules are told of a call.
+fn input<'a>(
+    role: &'a Role,
+    key: &'a SessionKey,
+    part: &'a cast::Part,
+    args: &'a Object,
+) -> cel::Input<'a> {
+    cel::Input::new(cel::Call {
+        args,
+        tool: &part.declaration.name,
+        agent: role.agent.name.as_str(),
+        app: key.app.as_str(),
+        user: key.user.as_str(),
+        session: key.id.as_str(),
+    })
+}
+
+/// A question that is too large or nests too deep is not asked: the body has failed.
+fn check_raised(raised: &Raised, room: usize) -> Result<(), String> {
+    let value = serde_json::to_value(raised).map_err(|wrong| wrong.to_string())?;
+    if exact::check(&value, exact::MAX_ARGS_DEPTH).is_ok() && json_bytes(&value) <= room {
+        return Ok(());
+    }
+    Err("what the tool asks is too large, or nests too deep".to_owned())
 }
 
 fn facts(session: &Session, call: &Call) -> Facts {

@@ -9,11 +9,12 @@ use super::write::{self, Caller, Decided, Outcome, Plan, Written};
 use super::{Inner, Runner, index, refuse_store, untold};
 use crate::session::Session;
 use crate::session::content::{Content, Object};
-use crate::session::decide::{Answered, Incoming, Incomings, Start, check_keys};
+use crate::session::decide::{Answered, Incoming, Incomings, Start};
 use crate::session::draft::Draft;
 use crate::session::id::{
     AppName, EventId, InvocationId, SessionId, SessionKey, SessionUid, UserId,
 };
+use crate::session::keys::check_keys;
 use crate::session::record::{Body, RunConfig};
 use crate::session::refusal::{Reason, Refusal};
 use crate::store;
@@ -308,6 +309,7 @@ impl Inner {
             ));
         }
         let answers = message.responses().enumerate().map(|(n, part)| Incoming {
+            decision: None,
             call: part.id.clone(),
             name: part.name.clone(),
             response: part.response.clone(),
@@ -315,6 +317,7 @@ impl Inner {
             field: format!("new_message.parts[{n}].function_response"),
         });
         let submission = Submission {
+            etag: None,
             app: Some(run.app.clone()),
             user: Some(run.user.clone()),
             session: run.session.clone(),

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::session::Session;
+use crate::session::approval::Raised;
 use crate::session::call::Call;
 use crate::session::content::Object;
-use crate::session::decide::Reply;
+use crate::session::decide::{Back, Reply};
 use crate::session::draft::{Draft, Mint};
 use crate::session::id::{CallId, FrameId, InvocationId, Owner, Principal};
 use crate::session::record::Outcome;
@@ -31,6 +32,8 @@ pub enum Done {
         state_delta: Object,
         /// It asked that the model is not called after it.
         skip_summarization: bool,
+        /// It asks a person before it goes on.
+        raised: Option<Raised>,
     },
     /// A model.
     Model {
@@ -231,13 +234,20 @@ fn recorded(done: &Done, start: bool) -> bool {
 /// Adds what came back to a draft.
 pub(super) fn hand_in(draft: &mut Draft<'_>, done: &Done) {
     match done.clone() {
-        Done::Body { key: (call, execution, attempt), gave, state_delta, skip_summarization } => {
+        Done::Body {
+            key: (call, execution, attempt),
+            gave,
+            state_delta,
+            skip_summarization,
+            raised,
+        } => {
             let open = draft.session.calls.get(&call);
             let mine =
                 open.is_some_and(|open| (open.execution, open.attempt) == (execution, attempt));
             match gave {
                 Gave::Outcome(outcome) => {
-                    draft.returned(&call, execution, outcome, state_delta, skip_summarization);
+                    let back = Back { outcome, state_delta, skip_summarization, raised };
+                    draft.returned(&call, execution, back);
                 }
                 Gave::Unknown if mine => draft.lose(&call),
                 Gave::NotRun if mine => draft.not_run(&call),

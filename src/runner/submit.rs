@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::approve::check_open_etag;
 use super::index::{self, InvocationView};
 use super::run::{Started, check_cursor, gone};
 use super::write::{self, Caller, Decided, Outcome};
@@ -29,6 +30,8 @@ pub struct Submission {
     pub session: Option<SessionId>,
     /// The answers.
     pub answers: Incomings,
+    /// How the first call's approval was when the caller read it.
+    pub etag: Option<u64>,
 }
 
 /// What came of answers, durable.
@@ -82,21 +85,7 @@ impl Runner {
         let inner = self.inner.clone();
         let first = submission.answers.answers.first().map(|answer| answer.call.clone());
         let done = self.detached(async move {
-            let method = "SubmitFunctionResponse";
-            if let Some(kept) = inner.seen::<Kept>(&caller, method).await? {
-                return inner.submitted_before(&submission, kept).await;
-            }
-            match inner.give(&caller, method, &submission, 0).await {
-                Ok(Given::Now(submitted)) => Ok(*submitted),
-                Err(refusal) => {
-                    let kept = inner.unless_seen::<Kept>(&caller, method, refusal).await?;
-                    inner.submitted_before(&submission, kept).await
-                }
-                Ok(Given::Before(_)) => {
-                    let kept = inner.seen::<Kept>(&caller, method).await?.ok_or_else(gone)?;
-                    inner.submitted_before(&submission, kept).await
-                }
-            }
+            inner.submit_once(&caller, "SubmitFunctionResponse", &submission).await
         });
         done.await.map_err(|refusal| match (refusal.reason, first) {
             // The session is deleted meanwhile, and its calls with it.
@@ -155,6 +144,24 @@ impl Inner {
         Ok((home, calls))
     }
 
+    /// Delivers answers once, however often they are sent with the same mark.
+    pub(super) async fn submit_once(
+        self: &Arc<Self>,
+        caller: &Caller,
+        method: &str,
+        submission: &Submission,
+    ) -> Result<Submitted, Refusal> {
+        if let Some(kept) = self.seen::<Kept>(caller, method).await? {
+            return self.submitted_before(submission, kept).await;
+        }
+        let kept = match self.give(caller, method, submission, 0).await {
+            Ok(Given::Now(submitted)) => return Ok(*submitted),
+            Err(refusal) => self.unless_seen::<Kept>(caller, method, refusal).await?,
+            Ok(Given::Before(_)) => self.seen::<Kept>(caller, method).await?.ok_or_else(gone)?,
+        };
+        self.submitted_before(submission, kept).await
+    }
+
     /// Delivers answers. `after_sequence` is where their caller wants to follow from: an event that
     /// is there already.
     pub(super) async fn give(
@@ -177,6 +184,9 @@ impl Inner {
                         return Ok(Decided::new(None));
                     }
                     check_cursor(after_sequence, draft.session.last_sequence)?;
+                    let first = submission.answers.answers.first().map(|first| &first.call);
+                    let first = first.and_then(|id| find(&draft.session, &past, id));
+                    first.map_or(Ok(()), |call| check_open_etag(call, submission.etag))?;
                     let outcome = draft.answer(&past, &submission.answers, &check_answer)?;
                     let kept = kept(&draft.session, &past, submission, outcome);
                     let request = if draft.records.is_empty() {

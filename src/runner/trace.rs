@@ -43,6 +43,30 @@ fn one(SessionKey { app, user: _, id }: &SessionKey, record: &Record) {
                 );
             }
         }
+        Body::Asked { invocation, questions, .. } => {
+            for question in questions {
+                let about = &question.call;
+                told!(invocation, "approval asked for", call_id = question.id, about = about);
+            }
+        }
+        Body::Refused { call, end, .. } => {
+            let end = format!("{end:?}");
+            tracing::info!(%app, session_id = %id, call_id = %call, end, %by, "call refused");
+        }
+        Body::RunAgain { call, forced, .. } => {
+            tracing::info!(%app, session_id = %id, call_id = %call, forced, %by, "call run again");
+        }
+        Body::Noted { call, what, .. } => {
+            let what = format!("{what:?}");
+            tracing::info!(%app, session_id = %id, call_id = %call, what, %by, "approval noted");
+        }
+        Body::StandingMade { standing } => {
+            let (standing, tool) = (&standing.id, &standing.tool.name);
+            tracing::info!(%app, session_id = %id, standing, tool, %by, "standing approval made");
+        }
+        Body::StandingRevoked { id: standing } => {
+            tracing::info!(%app, session_id = %id, standing, %by, "standing approval revoked");
+        }
         Body::Placed { invocation, .. } => told!(invocation, "queued answer placed"),
         Body::CancelRequested { invocation } => told!(invocation, "cancel requested"),
         Body::Paused { invocation, held } => {

@@ -130,6 +130,13 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Whether the call is over by it.
+    pub fn ends(&self) -> bool {
+        matches!(self, Self::Expire | Self::Deny)
+    }
+}
+
 /// Something that happens by itself if nobody has decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
@@ -173,6 +180,19 @@ pub struct Gate {
     /// If another call of its turn asks, this one asks too (the bypass of safe siblings is off).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks_with_siblings: bool,
+}
+
+impl Gate {
+    /// A person is asked before the call runs.
+    pub fn asks(&self) -> bool {
+        self.judged == Judged::Ask
+    }
+
+    /// A rule or a standing approval approved it.
+    pub fn is_auto(&self) -> bool {
+        let auto = matches!(self.why.code, Code::StandingApproval | Code::AutoApprovalRule);
+        auto && self.judged == Judged::Run
+    }
 }
 
 /// A question that a body raised from inside (ADK: `tool_context.request_confirmation`).

@@ -22,7 +22,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 pub const MAX_ATTEMPTS: u32 = 3;
 
 /// A time, so much later.
-pub(super) fn later(time: u64, by: Duration) -> u64 {
+pub fn later(time: u64, by: Duration) -> u64 {
     time.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX))
 }
 
@@ -103,6 +103,15 @@ pub struct Behaviour {
     pub effect: Effect,
     /// How long the body may run.
     pub timeout: Duration,
+}
+
+impl Behaviour {
+    /// How long a call may wait, and whether it is denied then (else it expires).
+    pub fn end(&self) -> Option<(Duration, bool)> {
+        let end = self.deadlines.iter().find(|deadline| deadline.action.ends());
+        let end = end.map(|deadline| (deadline.after, deadline.action == Action::Deny));
+        end.or(self.expires_after.map(|after| (after, false)))
+    }
 }
 
 impl Default for Behaviour {
@@ -309,6 +318,11 @@ impl Call {
         matches!(self.phase, Phase::Gated | Phase::Waiting)
     }
 
+    /// The call that it asks about, if it is a question.
+    pub fn asks(&self) -> Option<&CallId> {
+        Some(&self.approval.as_ref()?.about.as_ref()?.id)
+    }
+
     /// Its placeholder is to be told: it asks, of itself and not from inside its body, and has no
     /// response.
     pub fn placeholder_due(&self) -> bool {
@@ -323,13 +337,16 @@ impl Call {
     /// The next thing that happens by itself, and when, in microseconds since 1970; without the end
     /// of the call.
     pub fn next_deadline(&self) -> Option<(u64, &Action)> {
-        let next = self.spec.behaviour.deadlines.get(self.deadlines_done)?;
-        Some((later(self.create_time, next.after), &next.action))
+        let mut notes = self.spec.behaviour.deadlines.iter().filter(|d| !d.action.ends());
+        let next = notes.nth(self.deadlines_done)?;
+        let begin = self.gated.as_ref().and(self.started).unwrap_or(self.create_time);
+        Some((later(begin, next.after), &next.action))
     }
 
     /// When something happens to it by itself, in microseconds since 1970.
     pub fn due(&self) -> Option<u64> {
-        if self.closed().is_some() {
+        // While somebody is asked about it, the question has the deadline.
+        if self.closed().is_some() || self.is_gated() {
             return None;
         }
         let next = self.next_deadline().map(|(time, _)| time);

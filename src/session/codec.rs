@@ -9,8 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::record::Record;
 use super::state::Session;
 
-/// The version that is written.
+/// The version of records that is written.
 pub const VERSION: u32 = 1;
+
+/// The version of snapshots. What a fold holds changes with what decisions need, so only the same
+/// version is read: a snapshot is never needed for truth.
+pub const SNAPSHOT_VERSION: u32 = 2;
 
 /// Why stored bytes are no record.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +22,9 @@ pub enum Error {
     /// A later release wrote it.
     #[error("written by a later release: version {0}, this one reads up to {VERSION}")]
     Future(u32),
+    /// An earlier release folded it, by other rules.
+    #[error("folded by an earlier release: version {0}, this one folds to {SNAPSHOT_VERSION}")]
+    Past(u32),
     /// It is not what anyone wrote.
     #[error("unreadable: {0}")]
     Unreadable(#[from] serde_json::Error),
@@ -41,8 +48,8 @@ struct Read<T> {
     value: T,
 }
 
-fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(&Stored { v: VERSION, value }).expect("records have text keys only")
+fn encode<T: Serialize>(v: u32, value: &T) -> Vec<u8> {
+    serde_json::to_vec(&Stored { v, value }).expect("records have text keys only")
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
@@ -60,7 +67,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 
 /// The stored form of a record.
 pub fn encode_record(record: &Record) -> Vec<u8> {
-    encode(record)
+    encode(VERSION, record)
 }
 
 /// The record in its stored form.
@@ -70,10 +77,15 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, Error> {
 
 /// The stored form of a session's fold.
 pub fn encode_snapshot(session: &Session) -> Vec<u8> {
-    encode(session)
+    encode(SNAPSHOT_VERSION, session)
 }
 
 /// The fold in its stored form.
 pub fn decode_snapshot(bytes: &[u8]) -> Result<Session, Error> {
-    decode(bytes)
+    let Version { v } = serde_json::from_slice(bytes)?;
+    match v {
+        SNAPSHOT_VERSION => Ok(serde_json::from_slice::<Read<Session>>(bytes)?.value),
+        v if v > SNAPSHOT_VERSION => Err(Error::Future(v)),
+        v => Err(Error::Past(v)),
+    }
 }

@@ -177,6 +177,22 @@ pub struct Actions {
     /// Leave the enclosing loop.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub escalate: bool,
+    /// What is asked of people before calls may run, by call.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requested_tool_confirmations: BTreeMap<CallId, ToolConfirmation>,
+}
+
+/// What is asked of a person before a call may run (ADK's `ToolConfirmation`; `confirmed` is false
+/// until somebody answers).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolConfirmation {
+    /// The question, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+    /// What whoever decides is to fill in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
 }
 
 /// One entry of the conversation.

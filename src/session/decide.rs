@@ -7,17 +7,16 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::approval::{Raised, Scope, Verdict};
+use super::approving;
 use super::call::{Call, End, Kind, Spec};
 use super::content::{CallFacts, Content, Event, Object, Part, Usage};
 use super::draft::Draft;
 use super::id::{AgentName, CallId, FrameId, InvocationId, Principal};
 use super::json;
-use super::record::{Answer, Body, Ending, Outcome, RunConfig};
-use super::refusal::{Reason, Refusal, Violation};
-use super::state::{Session, is_own_key};
-
-/// Longest key of state, in bytes.
-pub const MAX_KEY_BYTES: usize = 256;
+use super::record::{Answer, Body, Edited, Ending, Outcome, RunConfig};
+use super::refusal::{Reason, Refusal};
+use super::state::Session;
 
 /// A user's message that sets an invocation going.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,8 +44,24 @@ pub struct Incoming {
     pub response: Option<Object>,
     /// True: progress. False: final. None: as the tool declares.
     pub will_continue: Option<bool>,
+    /// What it decides, if it came as a decision.
+    pub decision: Option<Decision>,
     /// The path of the field, for refusals.
     pub field: String,
+}
+
+/// A decision on an approval, beside the response that carries it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why, for the model.
+    pub reason: String,
+    /// Of an approved question: with which arguments.
+    pub edited: Option<Edited>,
+    /// Of an approved question: which calls need none from here on, and until when, in microseconds
+    /// since 1970.
+    pub remember: Option<(Scope, Option<u64>)>,
 }
 
 /// Answers from outside that are given at once, and what must hold for them.
@@ -97,20 +112,62 @@ pub struct Reply {
     pub event_id: Option<super::id::EventId>,
 }
 
+/// Why something was decided, for the model.
+fn reason_of(incoming: &Incoming) -> String {
+    incoming.decision.as_ref().map(|decision| decision.reason.clone()).unwrap_or_default()
+}
+
+/// What a body gave, and what it did beside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Back {
+    /// What it gave.
+    pub outcome: Outcome,
+    /// Changes of state that it made.
+    pub state_delta: Object,
+    /// It asked that the model is not called after it.
+    pub skip_summarization: bool,
+    /// It asks a person before it goes on.
+    pub raised: Option<Raised>,
+}
+
+impl Back {
+    /// An outcome, and nothing beside.
+    pub fn of(outcome: Outcome) -> Self {
+        Self { outcome, state_delta: Object::new(), skip_summarization: false, raised: None }
+    }
+}
+
 /// Digest of an answer's content, by which a repeat is known.
-fn content_digest(response: Option<&Object>) -> String {
-    let value = response.cloned().map_or(Value::Null, Value::Object);
+fn content_digest(incoming: &Incoming) -> String {
+    let response = incoming.response.clone().map_or(Value::Null, Value::Object);
+    let value = match &incoming.decision {
+        Some(Decision { verdict, reason, edited, remember })
+            if !reason.is_empty() || edited.is_some() || remember.is_some() =>
+        {
+            serde_json::json!({
+                "response": response,
+                "verdict": verdict,
+                "reason": reason,
+                "args_digest": edited.as_ref().map(|edited| &edited.args_digest),
+                "remember": remember,
+            })
+        }
+        _ => response,
+    };
     json::digest(&value).unwrap_or_default()
 }
 
 /// An answer that applies: the call as it was before, and how it ends by it.
-type Applied<'a> = (Call, &'a Incoming, Option<End>);
+type Applied<'a> = (Call, &'a Incoming, Closes);
 
 /// What is found of one answer.
 enum Judgement {
-    Apply { end: Option<End> },
+    Apply(Closes),
     Duplicate,
 }
+
+/// What an answer that applies does to its call: how it ends, if it does, and by which verdict.
+type Closes = (Option<End>, Option<Verdict>);
 
 /// One answer against its call, whatever state that is in.
 fn judge(
@@ -138,52 +195,35 @@ fn judge(
         .with("invocation_id", &call.invocation));
     }
     if with.expected_args_digest.as_ref().is_some_and(|wanted| wanted != &call.spec.args_digest) {
-        return Err(Refusal::new(
-            Reason::ArgsDigestMismatch,
-            "the call's arguments are not the ones that were decided on",
-        )
-        .with("call_id", id)
-        .with("args_digest", &call.spec.args_digest));
+        return Err(approving::other_digest(call));
     }
     if let Some(closing) = call.closed() {
         let same = closing.end == End::Done
             && &closing.by == by
             && !closing.digest.is_empty()
-            && closing.digest == content_digest(incoming.response.as_ref())
+            && closing.digest == content_digest(incoming)
             && incoming.will_continue != Some(true);
         if same {
             return Ok(Judgement::Duplicate);
         }
-        let (reason, message) = match closing.end {
-            End::Done => (Reason::CallAlreadyAnswered, "the call has its final answer already"),
-            End::Denied => (Reason::CallAlreadyAnswered, "the call was refused"),
-            End::Expired => (Reason::CallExpired, "the call expired before it was answered"),
-            End::Cancelled => (Reason::CallCancelled, "the call was cancelled"),
-        };
-        return Err(Refusal::new(reason, message)
-            .with("call_id", id)
-            .with("answered_by", &closing.by)
-            .with("answer_time_micros", closing.time));
+        return Err(approving::over(id, closing));
     }
-    if call.expire_time.is_some_and(|deadline| now >= deadline) {
-        return Err(Refusal::new(Reason::CallExpired, "the call's deadline has passed")
-            .with("call_id", id)
-            .with("expire_time_micros", call.expire_time.unwrap_or_default()));
-    }
-    let kind = call.answerable().ok_or_else(|| {
-        Refusal::new(Reason::CallNotHeld, "the call does not wait for an answer from outside")
-            .with("call_id", id)
-    })?;
+    approving::check_deadline(call, now)?;
+    let kind = call.answerable().ok_or_else(|| approving::not_held(call))?;
+    approving::check_lease(call, by, now)?;
     let last = call.is_final(incoming.response.as_ref(), incoming.will_continue);
-    if kind == Kind::UnknownOutcome && !last {
-        let rule = "must not be true: a call of unknown outcome takes its outcome only";
+    let rule = match kind {
+        Kind::LongRunning => None,
+        Kind::Confirmation => Some("a question takes one answer only"),
+        Kind::Input => Some("a question takes one answer only"),
+        Kind::UnknownOutcome => Some("a call of unknown outcome takes its outcome only"),
+    };
+    if let (Some(rule), false) = (rule, last) {
+        let rule = format!("must not be true: {rule}");
         return Err(Refusal::field(format!("{}.will_continue", incoming.field), rule));
     }
-    if kind == Kind::UnknownOutcome && incoming.response.is_none() {
-        let rule = "must be the result that the call had, or {\"error\": ...}";
-        return Err(Refusal::field(format!("{}.response", incoming.field), rule));
-    }
-    Ok(Judgement::Apply { end: last.then_some(End::Done) })
+    let verdict = approving::verdict_of(call, kind, incoming)?;
+    Ok(Judgement::Apply((last.then_some(End::Done), verdict)))
 }
 
 /// Checks an answer's content against a schema; the text tells what is wrong with it.
@@ -229,20 +269,25 @@ impl Draft<'_> {
                         .with("call_id", &incoming.call)
                 })?
                 .clone();
-            let end = match judge(&call, incoming, with, self.now, &self.by)? {
+            let closes = match judge(&call, incoming, with, self.now, &self.by)? {
                 Judgement::Duplicate => {
                     invocations.insert(call.invocation);
                     continue;
                 }
-                Judgement::Apply { end } => end,
+                Judgement::Apply(closes) => closes,
             };
+            let decided = incoming.decision.as_ref().map(|decision| decision.verdict);
+            // What the server says for whoever decided needs no schema.
+            let free = matches!(decided, Some(Verdict::Deny | Verdict::Approve));
+
             let open = self.session.invocations.get(&call.invocation);
             if open.is_some_and(|open| open.ending.is_some()) {
                 return Err(Refusal::new(Reason::CallCancelled, "the call's invocation is ending")
                     .with("call_id", &incoming.call));
             }
-            if let (Some(schema), Some(_)) = (&call.spec.behaviour.answer_schema, end)
+            if let (Some(schema), Some(_)) = (&call.spec.behaviour.answer_schema, closes.0)
                 && call.held() != Some(Kind::UnknownOutcome)
+                && !free
             {
                 let value = incoming.response.clone().map_or(Value::Null, Value::Object);
                 check(schema, &value).map_err(|wrong| {
@@ -259,7 +304,7 @@ impl Draft<'_> {
                 return Err(Refusal::field(incoming.field.clone(), rule));
             }
             invocations.insert(call.invocation.clone());
-            apply.push((call, incoming, end));
+            apply.push((call, incoming, closes));
         }
         if invocations.len() > 1 {
             return Err(Refusal::new(
@@ -271,7 +316,8 @@ impl Draft<'_> {
             return Ok(Answered::Duplicate);
         };
         let invocation = first.invocation.clone();
-        let all_progress = apply.iter().all(|(_, _, end)| end.is_none());
+        let all_progress = apply.iter().all(|(_, _, (end, _))| end.is_none());
+        let standing = self.standings(&apply)?;
         let queued = self.session.running.as_ref().is_some_and(|running| running != &invocation);
         // Prompts show the events of their own frame: each frame has its answers in one of its own.
         let mut frames: Vec<(FrameId, Vec<Applied<'_>>)> = Vec::new();
@@ -287,18 +333,22 @@ impl Draft<'_> {
             let event = self.answer_event(&invocation, frame, &apply, with, delta, queued);
             let answers = apply
                 .iter()
-                .map(|(call, incoming, end)| Answer {
+                .map(|(call, incoming, (end, verdict))| Answer {
                     call: call.spec.id.clone(),
                     response: incoming.response.clone(),
                     end: *end,
                     skip_summarization: with.skip_summarization,
                     comment: with.comment.clone(),
-                    digest: content_digest(incoming.response.as_ref()),
+                    digest: content_digest(incoming),
+                    verdict: *verdict,
+                    reason: reason_of(incoming),
+                    edited: incoming.decision.as_ref().and_then(|d| d.edited.clone()),
                 })
                 .collect();
             let invocation = invocation.clone();
             self.push(Body::Answered { invocation, answers, queued, event });
         }
+        self.remember(standing);
         Ok(match (queued, all_progress) {
             (true, _) => Answered::Queued,
             (false, true) => Answered::Progress,
@@ -332,32 +382,14 @@ impl Draft<'_> {
         event.frame = Some(frame);
         event.actions.state_delta = state_delta;
         event.actions.skip_summarization = with.skip_summarization;
-        for (call, _, _) in apply {
+        for (call, incoming, _) in apply {
             let facts = CallFacts { comment: with.comment.clone(), ..CallFacts::default() };
+            approving::tell_edited(&mut event, incoming);
             if facts != CallFacts::default() {
                 event.calls.insert(call.spec.id.clone(), facts);
             }
         }
         event
-    }
-
-    /// Calls whose deadline has passed are over. True: there were some.
-    pub fn expire(&mut self) -> bool {
-        let now = self.now;
-        let due = |call: &&Call| {
-            call.closed().is_none() && call.expire_time.is_some_and(|deadline| now >= deadline)
-        };
-        let mut calls: Vec<&Call> = self.session.calls.values().filter(due).collect();
-        calls.sort_by_key(|call| (call.sequence, call.index));
-        let due: Vec<(InvocationId, FrameId, CallId)> = calls
-            .iter()
-            .map(|c| (c.invocation.clone(), c.frame.clone(), c.spec.id.clone()))
-            .collect();
-        for (invocation, frame, id) in &due {
-            let text = "Nobody answered this call before its deadline.";
-            self.close(invocation, frame, std::slice::from_ref(id), End::Expired, "expired", text);
-        }
-        !due.is_empty()
     }
 
     /// Somebody wants an invocation ended. Bodies at work are awaited by the driver; an invocation
@@ -384,7 +416,14 @@ impl Draft<'_> {
     }
 
     /// A model replied in a frame.
-    pub fn replied(&mut self, invocation: &InvocationId, frame: &FrameId, seen: u64, reply: Reply) {
+    pub fn replied(
+        &mut self,
+        invocation: &InvocationId,
+        frame: &FrameId,
+        seen: u64,
+        mut reply: Reply,
+    ) {
+        self.settle_gates(invocation, &mut reply.calls);
         let mut event = self.frame_event(
             invocation,
             frame,
@@ -412,14 +451,7 @@ impl Draft<'_> {
     }
 
     /// A body came back. False: nobody waits for it any more, and nothing is recorded.
-    pub fn returned(
-        &mut self,
-        call: &CallId,
-        execution: u32,
-        outcome: Outcome,
-        state_delta: Object,
-        skip_summarization: bool,
-    ) -> bool {
+    pub fn returned(&mut self, call: &CallId, execution: u32, back: Back) -> bool {
         let Some(open) = self.session.calls.get(call) else {
             return false;
         };
@@ -429,15 +461,11 @@ impl Draft<'_> {
         }
         let by = Principal::parse(format!("tool:{}", open.spec.name))
             .unwrap_or_else(|_| self.by.clone());
+        let Back { outcome, state_delta, skip_summarization, raised } = back;
+        let call = call.clone();
         self.push_by(
             by,
-            Body::Returned {
-                call: call.clone(),
-                execution,
-                outcome,
-                state_delta,
-                skip_summarization,
-            },
+            Body::Returned { call, execution, outcome, state_delta, skip_summarization, raised },
         );
         true
     }
@@ -446,32 +474,4 @@ impl Draft<'_> {
 /// A call of the session, or one that it does not hold any more.
 pub fn find<'a>(session: &'a Session, past: &'a [Call], id: &CallId) -> Option<&'a Call> {
     session.calls.get(id).or_else(|| past.iter().find(|call| &call.spec.id == id))
-}
-
-/// Refuses keys of state that a caller may not set; `temp` says whether an invocation is there
-/// whose state `temp:` keys can be.
-pub fn check_keys(delta: &Object, field: &str, temp: bool) -> Result<(), Refusal> {
-    let broken = |key: &String| match key {
-        key if key.is_empty() => Some("a key must not be empty"),
-        key if key.len() > MAX_KEY_BYTES => Some("a key must be at most 256 bytes long"),
-        key if !temp && key.starts_with("temp:") => {
-            Some("`temp:` state lives inside an invocation only")
-        }
-        _ => None,
-    };
-    let violation = |rule: &str| Violation { field: field.to_owned(), rule: rule.to_owned() };
-    let violations: Vec<_> = delta.keys().filter_map(broken).map(violation).collect();
-    if !violations.is_empty() {
-        return Err(Refusal::fields(violations));
-    }
-    if delta.keys().any(|key| key.starts_with("app:")) {
-        let message = format!("{field}: `app:` state needs the right to administer");
-        return Err(Refusal::new(Reason::NotPermitted, message).with("field", field));
-    }
-    Ok(())
-}
-
-/// The part of a change of state that is the session's own.
-pub fn own_keys(delta: &Object) -> Object {
-    delta.iter().filter(|(key, _)| is_own_key(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }

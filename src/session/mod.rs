@@ -5,6 +5,8 @@
 
 pub mod adk;
 pub mod approval;
+pub mod approving;
+pub mod asking;
 pub mod call;
 pub mod codec;
 pub mod content;
@@ -12,6 +14,7 @@ pub mod decide;
 pub mod draft;
 pub mod id;
 pub mod json;
+pub mod keys;
 pub mod moves;
 pub mod record;
 pub mod refusal;

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::approval::PLACEHOLDER;
+use super::asking::{error, told};
 use super::call;
 use super::call::{Body as AtWork, Call, End, Phase};
 use super::content::{CallFacts, Data, FunctionResponse, Object, Part, Role};
@@ -33,7 +35,8 @@ impl Draft<'_> {
         if let Some(ending) = open.ending.clone() {
             return self.settle_ending(&invocation, ending);
         }
-        self.start_bodies(&invocation)
+        self.ask(&invocation)
+            || self.start_bodies(&invocation)
             || self.respond(&invocation)
             || self.close_frames(&invocation)
             || self.limit_models(&invocation)
@@ -50,6 +53,9 @@ impl Draft<'_> {
         let open: Vec<InvocationId> = self.session.invocations.keys().cloned().collect();
         if open.iter().any(|invocation| self.respond(invocation)) {
             return true;
+        }
+        if let Some(invocation) = self.session.waits_to_run().cloned() {
+            return self.start_bodies(&invocation);
         }
         if self.session.claim.is_some() {
             self.push(Body::Released);
@@ -121,81 +127,104 @@ impl Draft<'_> {
             ("error".to_owned(), text.into()),
             ("status".to_owned(), status.into()),
         ]);
-        let part = |id: &CallId| {
+        let closing = |id: &CallId| Answer::closing(id.clone(), response.clone(), end);
+        self.close_as(invocation, frame, ids.iter().map(closing).collect());
+    }
+
+    /// Closes calls of one frame by the server's own answers.
+    pub(super) fn close_as(
+        &mut self,
+        invocation: &InvocationId,
+        frame: &FrameId,
+        answers: Vec<Answer>,
+    ) {
+        let part = |answer: &Answer| {
+            let call = self.session.calls.get(&answer.call);
             Part::new(Data::FunctionResponse(FunctionResponse {
-                id: id.clone(),
-                name: self.session.calls.get(id).map(|c| c.spec.name.clone()).unwrap_or_default(),
-                response: Some(response.clone()),
+                id: answer.call.clone(),
+                name: call.map(|call| call.spec.name.clone()).unwrap_or_default(),
+                response: answer.response.clone(),
                 will_continue: None,
             }))
         };
-        let parts = ids.iter().map(part).collect();
+        let parts = answers.iter().map(part).collect();
         let mut event = self.frame_event(invocation, frame, Role::User, parts, Object::new());
+        let cancelled = answers.iter().any(|answer| answer.end == Some(End::Cancelled));
         let queued = self.session.running.as_ref().is_some_and(|running| running != invocation)
-            && end != End::Cancelled;
+            && !cancelled;
         if queued {
             event.sequence = 0;
         }
-        let answer = |id: &CallId| Answer {
-            call: id.clone(),
-            response: Some(response.clone()),
-            end: Some(end),
-            skip_summarization: false,
-            comment: String::new(),
-            digest: String::new(),
-        };
-        let answers = ids.iter().map(answer).collect();
         self.push(Body::Answered { invocation: invocation.clone(), answers, queued, event });
     }
 
-    /// Bodies that have not started do so; calls that failed their checks come back at once.
+    /// Bodies that have not started do so, unless somebody is asked before; calls that failed their
+    /// checks, or are refused, come back at once.
     fn start_bodies(&mut self, invocation: &InvocationId) -> bool {
-        let requested =
-            |call: &&Call| &call.invocation == invocation && matches!(call.phase, Phase::Requested);
-        let mut calls: Vec<Call> = self.session.calls.values().filter(requested).cloned().collect();
+        let startable = |call: &&Call| {
+            let waiting = call.is_gated() && !self.session.waits(call) && !self.is_unasked(call);
+            &call.invocation == invocation && (matches!(call.phase, Phase::Requested) || waiting)
+        };
+        let mut calls: Vec<Call> = self.session.calls.values().filter(startable).cloned().collect();
         calls.sort_by_key(|call| (call.sequence, call.index));
-        for call in &calls {
-            let id = call.spec.id.clone();
-            match &call.spec.failed {
-                Some(response) => self.push(Body::Returned {
-                    call: id,
-                    execution: call.execution,
-                    outcome: Outcome::Error(response.clone()),
-                    state_delta: Object::new(),
-                    skip_summarization: false,
-                }),
-                None => self.push(Body::Started {
-                    call: id,
-                    execution: call.execution,
-                    attempt: call.attempt + 1,
-                }),
-            }
+        let any = !calls.is_empty();
+        for call in calls {
+            self.start_body(&call);
         }
-        !calls.is_empty()
+        any
+    }
+
+    fn start_body(&mut self, call: &Call) {
+        let id = call.spec.id.clone();
+        if let Some(response) = &call.spec.failed {
+            return self.push(Body::Returned {
+                call: id,
+                execution: call.execution,
+                outcome: Outcome::Error(response.clone()),
+                state_delta: Object::new(),
+                skip_summarization: false,
+                raised: None,
+            });
+        }
+        if let Some((by, end, response)) = self.refusal_of(call) {
+            return self.push_by(by, Body::Refused { call: id, end, response });
+        }
+        let (execution, attempt) = (call.execution, call.attempt + 1);
+        self.push(Body::Started { call: id, execution, attempt });
     }
 
     /// Frames whose bodies are all back tell what those gave.
     fn respond(&mut self, invocation: &InvocationId) -> bool {
         let frames = self.session.telling_frames(invocation);
         let any = !frames.is_empty();
+        let open = self.session.invocations.get(invocation);
+        let ending = open.is_some_and(|open| open.ending.is_some());
         for id in frames {
             let calls = self.session.frame_calls(invocation, &id);
-            let mut parts = Vec::new();
+            let (mut parts, mut asked) = (Vec::new(), BTreeMap::new());
+            let mut placeholders_only = true;
             for call in calls {
-                let Some(response) = &call.untold else {
-                    continue;
+                let placeholder = !ending && call.placeholder_due();
+                let response = match &call.untold {
+                    Some(response) => told(call, response),
+                    None if placeholder => error(PLACEHOLDER),
+                    None => continue,
                 };
+                placeholders_only &= placeholder;
+                asked.extend(self.confirmation_of(call).map(|what| (call.spec.id.clone(), what)));
                 parts.push(Part::new(Data::FunctionResponse(FunctionResponse {
                     id: call.spec.id.clone(),
                     name: call.spec.name.clone(),
-                    response: Some(response.clone()),
+                    response: Some(response),
                     will_continue: None,
                 })));
             }
             let frame = &self.session.invocations[invocation].frames[&id];
-            let (delta, skip) = (frame.state_delta.clone(), frame.skip_summarization);
+            let delta = frame.state_delta.clone();
+            let skip = frame.skip_summarization || (placeholders_only && !parts.is_empty());
             let mut event = self.frame_event(invocation, &id, Role::User, parts, delta);
             event.actions.skip_summarization = skip;
+            event.actions.requested_tool_confirmations = asked;
             let (invocation, frame) = (invocation.clone(), id);
             self.push(Body::Responded { invocation, frame, event });
         }
@@ -227,6 +256,7 @@ impl Draft<'_> {
             outcome: Outcome::Value(value),
             state_delta: Object::new(),
             skip_summarization: false,
+            raised: None,
         });
         true
     }
@@ -294,7 +324,7 @@ impl Draft<'_> {
         }
         if call.closed().is_some() {
             // Nobody waits for it. That it is back is recorded, or it would be started again.
-            self.returned(id, call.execution, Outcome::Nothing, Object::new(), false);
+            self.returned(id, call.execution, super::decide::Back::of(Outcome::Nothing));
             return;
         }
         let again = call.spec.behaviour.effect != call::Effect::Once
@@ -332,7 +362,7 @@ impl Draft<'_> {
         let text = "The tool was not run: the server was too slow to start it.";
         let response = Object::from_iter([("error".to_owned(), text.into())]);
         let (execution, outcome) = (call.execution, Outcome::Error(response));
-        self.returned(id, execution, outcome, Object::new(), false);
+        self.returned(id, execution, super::decide::Back::of(outcome));
     }
 
     /// Nothing came of the running invocation over many claims: it ends as failed.

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::approval::{Raised, Standing, Verdict, Why};
 use super::call::{End, Spec};
 use super::content::{Event, Object};
 use super::id::{
@@ -105,6 +106,61 @@ pub enum Body {
         /// It asked that the model is not called after it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         skip_summarization: bool,
+        /// It asks a person before it goes on: what it gave is told, and it is run again when
+        /// somebody agrees.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        raised: Option<Raised>,
+    },
+    /// Move: a person is asked whether calls may run. Each question is a call of its own.
+    Asked {
+        /// The invocation.
+        invocation: InvocationId,
+        /// The frame.
+        frame: FrameId,
+        /// The questions, in the order of their calls in the event.
+        questions: Vec<Question>,
+        /// The questions as calls of `adk_request_confirmation`.
+        event: Event,
+    },
+    /// Move: a gated call is not run: by a person's word, its deadline, or the agent's policy.
+    Refused {
+        /// The call.
+        call: CallId,
+        /// How it ends.
+        end: End,
+        /// What the model is told.
+        response: Object,
+    },
+    /// Fact: somebody wants the body of a call of unknown outcome run again, under a new key.
+    RunAgain {
+        /// The call.
+        call: CallId,
+        /// Its body may still have been at work.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        forced: bool,
+        /// For the record.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        comment: String,
+    },
+    /// Fact: something that closes no call happened to an approval.
+    Noted {
+        /// The call that is to be answered.
+        call: CallId,
+        /// What.
+        what: Noted,
+        /// For the record.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        comment: String,
+    },
+    /// Fact: calls of a tool need no question any more.
+    StandingMade {
+        /// For which calls.
+        standing: Standing,
+    },
+    /// Fact: they do again.
+    StandingRevoked {
+        /// The standing approval.
+        id: String,
     },
     /// Move: what the bodies of a turn gave is told, once all are back.
     Responded {
@@ -172,6 +228,57 @@ pub enum Body {
     },
 }
 
+/// A question to a person: a call that asks about another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    /// Its id, which an answer names.
+    pub id: CallId,
+    /// The gated call.
+    pub call: CallId,
+    /// Why it is asked.
+    pub why: Why,
+}
+
+/// What happened to an approval that goes on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Noted {
+    /// Somebody has it for a while.
+    Assigned {
+        /// Who.
+        to: Principal,
+        /// Until when, in microseconds since 1970.
+        until: u64,
+    },
+    /// Nobody has it any more.
+    Unassigned,
+    /// Its deadline is another one.
+    Extended {
+        /// In microseconds since 1970.
+        expire_time: u64,
+    },
+    /// The next deadline passed, and reminds.
+    Reminded,
+    /// The next deadline passed, and it is for others.
+    Escalated {
+        /// For whom.
+        to: String,
+    },
+}
+
+/// Arguments that somebody put in the place of a gated call's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edited {
+    /// The gated call.
+    pub call: CallId,
+    /// The effective arguments from here on.
+    pub args: Object,
+    /// Their digest.
+    pub args_digest: String,
+    /// How they were judged.
+    pub why: Why,
+}
+
 /// What a body gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -202,6 +309,32 @@ pub struct Answer {
     /// Digest of the content, by which a repeat is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
+    /// What it decides, if it decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Why, for the model.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Of an approved question: with which arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<Edited>,
+}
+
+impl Answer {
+    /// The server's own word that a call is over.
+    pub fn closing(call: CallId, response: Object, end: End) -> Self {
+        Self {
+            call,
+            response: Some(response),
+            end: Some(end),
+            skip_summarization: false,
+            comment: String::new(),
+            digest: String::new(),
+            verdict: None,
+            reason: String::new(),
+            edited: None,
+        }
+    }
 }
 
 /// How an invocation runs, for its whole life.
@@ -241,6 +374,7 @@ impl Body {
             | Self::Opened { event, .. }
             | Self::Replied { event, .. }
             | Self::Responded { event, .. }
+            | Self::Asked { event, .. }
             | Self::Lost { event, .. }
             | Self::Answered { event, queued: false, .. }
             | Self::Placed { event, .. }
@@ -251,6 +385,11 @@ impl Body {
             | Self::Released
             | Self::Started { .. }
             | Self::Returned { .. }
+            | Self::Refused { .. }
+            | Self::RunAgain { .. }
+            | Self::Noted { .. }
+            | Self::StandingMade { .. }
+            | Self::StandingRevoked { .. }
             | Self::Answered { queued: true, .. }
             | Self::CancelRequested { .. }
             | Self::Paused { .. }

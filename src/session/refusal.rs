@@ -32,6 +32,8 @@ pub enum Reason {
     ArgsSchemaViolation,
     /// A decision on arguments does not say which ones were seen.
     ArgsDigestRequired,
+    /// The tool is not there any more, or is another one than when the call was made.
+    ToolChanged,
     /// The request's mark was used before, for another request.
     RequestIdReused,
     /// A cursor or page token is none of ours, or is for another filter.
@@ -87,7 +89,7 @@ impl Reason {
     }
 
     /// All reasons, in their order.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::SessionNotFound,
         Self::CallNotFound,
         Self::ApprovalNotFound,
@@ -101,6 +103,7 @@ impl Reason {
         Self::ResponseSchemaViolation,
         Self::ArgsSchemaViolation,
         Self::ArgsDigestRequired,
+        Self::ToolChanged,
         Self::RequestIdReused,
         Self::CursorInvalid,
         Self::CallAlreadyAnswered,
@@ -139,6 +142,7 @@ impl Reason {
             Self::VerdictNotAllowed => "VERDICT_NOT_ALLOWED",
             Self::ApprovalClaimed => "APPROVAL_CLAIMED",
             Self::EtagMismatch => "ETAG_MISMATCH",
+            Self::ToolChanged => "TOOL_CHANGED",
             Self::PolicyDenied => "POLICY_DENIED",
             Self::AgentNotFound => "AGENT_NOT_FOUND",
             Self::InvocationNotFound => "INVOCATION_NOT_FOUND",

@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::call::Call;
+use super::approval::Standing;
+use super::call::{Call, Phase};
 use super::content::{Event, Object, Usage};
 use super::id::{
     AgentName, CallId, FrameId, InvocationId, Owner, Principal, SessionKey, SessionUid,
 };
 use super::record::{Answer, Body, Ending, Record, RunConfig};
 
+mod asking;
 mod fold;
 
 /// Who drives the session.
@@ -66,6 +68,9 @@ pub struct Invocation {
     pub rested_at: u64,
     /// Model calls since it began or went on.
     pub llm_calls: u32,
+    /// Turns in a row whose calls rules and standing approvals approved.
+    #[serde(default)]
+    pub auto_rounds: u32,
     /// What its model calls cost.
     pub usage: Usage,
     /// `temp:` state.
@@ -122,6 +127,9 @@ pub struct Session {
     pub calls: BTreeMap<CallId, Call>,
     /// Answers that wait for their place, in order.
     pub queued: Vec<Queued>,
+    /// The calls that need no question any more, by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub standing: BTreeMap<String, Standing>,
 }
 
 /// What a record changed, for whoever keeps an index of it.
@@ -133,6 +141,8 @@ pub struct Touched {
     pub calls: BTreeSet<CallId>,
     /// Invocations that ended, with their calls as they were then.
     pub ended: Vec<(Invocation, Vec<Call>)>,
+    /// Standing approvals that were made or, if the second is true, revoked.
+    pub standing: Vec<(Standing, bool)>,
 }
 
 impl Session {
@@ -156,6 +166,7 @@ impl Session {
             invocations: BTreeMap::new(),
             calls: BTreeMap::new(),
             queued: Vec::new(),
+            standing: BTreeMap::new(),
         })
     }
 
@@ -173,6 +184,45 @@ impl Session {
         let mut calls: Vec<&Call> = self.calls.values().filter(|call| wanted(call)).collect();
         calls.sort_by_key(|call| (call.sequence, call.index));
         calls
+    }
+
+    /// The calls of one turn of a model: those that it asked for with this one, in their order.
+    pub fn turn(&self, of: &Call) -> Vec<&Call> {
+        self.ordered(|call| {
+            call.sequence == of.sequence
+                && call.frame == of.frame
+                && call.invocation == of.invocation
+        })
+    }
+
+    /// What was said to the question about a gated call: none if nobody was asked, or has answered.
+    pub fn decided<'a>(&'a self, call: &'a Call) -> Option<&'a Call> {
+        let gated = call.gated.as_ref().filter(|gated| gated.raised.is_none())?;
+        self.calls.get(gated.question.as_ref()?).filter(|question| question.closed().is_some())
+    }
+
+    /// The body of a gated call may not start yet: somebody is asked about it, or is to be asked,
+    /// or its turn waits for another one's question.
+    pub fn waits(&self, call: &Call) -> bool {
+        let asks = |call: &&Call| matches!(call.phase, Phase::Gated);
+        if !call.is_gated() {
+            return false;
+        }
+        let turn = self.turn(call);
+        let barrier = matches!(call.phase, Phase::Waiting)
+            || turn
+                .iter()
+                .filter(|call| asks(call))
+                .any(|call| call.spec.gate.as_ref().is_some_and(|gate| gate.barrier));
+        let open = |call: &Call| asks(&call) && self.decided(call).is_none();
+        if barrier { turn.into_iter().any(open) } else { open(call) }
+    }
+
+    /// An invocation that does not run and has a body to start: somebody wants it run again.
+    pub fn waits_to_run(&self) -> Option<&InvocationId> {
+        let requested = |call: &&Call| matches!(call.phase, Phase::Requested);
+        let mut calls = self.calls.values().filter(requested).map(|call| &call.invocation);
+        calls.find(|id| self.running.as_ref() != Some(id))
     }
 
     /// The frames whose model is to be called: something is untold, and no call blocks them.
@@ -193,12 +243,14 @@ impl Session {
     pub fn moves(&self, invocation: &InvocationId) -> bool {
         self.running.as_ref() == Some(invocation)
             || self.queued.iter().any(|queued| &queued.invocation == invocation)
+            || self.waits_to_run() == Some(invocation)
     }
 
-    /// The calls that have no outcome in the conversation yet: held ones, and those whose answer
-    /// waits for its place.
+    /// The calls that have no outcome in the conversation yet: held ones, those that wait for a
+    /// person's agreement, and those whose answer waits for its place.
     pub fn pending_calls(&self) -> BTreeSet<CallId> {
-        let held = self.calls.values().filter(|call| call.held().is_some());
+        let held = |call: &&Call| call.held().is_some() || call.is_gated();
+        let held = self.calls.values().filter(held);
         let queued = self.queued.iter().flat_map(|queued| &queued.answers);
         held.map(|call| &call.spec.id).chain(queued.map(|answer| &answer.call)).cloned().collect()
     }
@@ -213,7 +265,10 @@ impl Session {
             let calls = self.frame_calls(invocation, id);
             // An invocation that is to end tells what there is.
             let busy = open.ending.is_none() && calls.iter().any(|call| call.at_work());
-            let any = !frame.state_delta.is_empty() || calls.iter().any(|c| c.untold.is_some());
+            let due = |call: &&Call| {
+                call.untold.is_some() || (open.ending.is_none() && call.placeholder_due())
+            };
+            let any = !frame.state_delta.is_empty() || calls.iter().any(due);
             any && !busy
         });
         telling.map(|(id, _)| id.clone()).collect()
@@ -222,7 +277,57 @@ impl Session {
     /// Whether a driver has anything to do.
     pub fn can_move(&self) -> bool {
         let telling = |id: &InvocationId| !self.telling_frames(id).is_empty();
-        self.running.is_some() || !self.queued.is_empty() || self.invocations.keys().any(telling)
+        self.running.is_some()
+            || !self.queued.is_empty()
+            || self.waits_to_run().is_some()
+            || self.invocations.keys().any(telling)
+    }
+}
+
+impl Touched {
+    /// Adds what another record changed.
+    fn add(&mut self, other: Self) {
+        let Self { invocations, calls, ended, standing } = other;
+        self.invocations.extend(invocations);
+        self.calls.extend(calls);
+        self.ended.extend(ended);
+        self.standing.extend(standing);
+    }
+}
+
+impl Frame {
+    fn new(agent: AgentName, call: Option<CallId>, told: u64) -> Self {
+        Self {
+            agent,
+            call,
+            seen: 0,
+            told,
+            output: None,
+            state_delta: Object::new(),
+            skip_summarization: false,
+        }
+    }
+}
+
+impl Invocation {
+    fn replied(&mut self, frame: &FrameId, seen: u64, event: &Event) {
+        self.llm_calls = self.llm_calls.saturating_add(1);
+        self.usage.add(event.usage.unwrap_or_default());
+        let Some(frame) = self.frames.get_mut(frame) else {
+            return;
+        };
+        frame.seen = seen;
+        // A model that failed is asked once more if something was told since: no answer is lost.
+        if !event.error_code.is_empty() && frame.told <= seen {
+            self.ending = Some(Ending::Failed {
+                code: event.error_code.clone(),
+                message: event.error_message.clone(),
+            });
+        }
+        frame.output = match (event.function_calls().next(), &event.content) {
+            (None, Some(content)) => Some(content.plain_text()),
+            _ => None,
+        };
     }
 }
 

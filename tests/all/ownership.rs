@@ -228,6 +228,7 @@ impl World {
             gave: Gave::Outcome(outcome),
             state_delta: Object::new(),
             skip_summarization: false,
+            raised: None,
         });
         world
     }
@@ -297,6 +298,7 @@ impl World {
         match outside {
             Outside::Answer | Outside::OtherAnswer | Outside::Also | Outside::Both => {
                 let incoming = |name: &str| Incoming {
+                    decision: None,
                     call: id(CallId::parse(format!("adk-{name}"))),
                     name: name.to_owned(),
                     response: Some(object(json!({"status": who}))),

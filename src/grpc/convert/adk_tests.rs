@@ -128,7 +128,12 @@ fn event() -> impl Strategy<Value = Event> {
                 frame: None,
                 content,
                 long_running_tool_ids,
-                actions: Actions { state_delta: state, skip_summarization: skip, escalate },
+                actions: Actions {
+                    state_delta: state,
+                    skip_summarization: skip,
+                    escalate,
+                    ..Actions::default()
+                },
                 finish_reason: texts.1,
                 usage,
                 error_code: texts.2,

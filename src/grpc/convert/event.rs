@@ -104,7 +104,8 @@ fn filled(object: &Object) -> Option<wkt::Struct> {
 }
 
 fn actions_to_pb(actions: &Actions) -> pb::EventActions {
-    let Actions { state_delta, skip_summarization, escalate } = actions;
+    let Actions { state_delta, skip_summarization, escalate, requested_tool_confirmations: _ } =
+        actions;
     pb::EventActions {
         skip_summarization: *skip_summarization,
         state_delta: filled(state_delta),

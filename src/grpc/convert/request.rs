@@ -200,11 +200,13 @@ pub(crate) fn submit(
     }
     let mark = read_mark(&request_id, &mut faults);
     let submission = answer.map(|answer| Submission {
+        etag: None,
         app,
         user,
         session,
         answers: Incomings {
             answers: vec![Incoming {
+                decision: None,
                 call: answer.id,
                 name: answer.name,
                 response: exact.or(answer.response),

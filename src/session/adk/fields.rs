@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::session::content::Object;
-use crate::session::decide::MAX_KEY_BYTES;
 use crate::session::json::{self, MAX_DEPTH};
+use crate::session::keys::MAX_KEY_BYTES;
 use crate::session::refusal::Violation;
 
 /// How many faults are collected; more are not looked at.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Claim, Frame, Invocation, Queued, Session, Touched, is_own_key, put};
-use crate::session::call::{Body as AtWork, Call, Closing, End, Kind, Phase, Spec, Told};
+use crate::session::approval::{Code, Verdict, What};
+use crate::session::call::{Body as AtWork, Call, Closing, End, Kind, Phase, Spec, Told, later};
 use crate::session::content::{Event, Object, Usage};
 use crate::session::id::{AgentName, CallId, FrameId, InvocationId, Owner, Principal};
 use crate::session::record::{Answer, Body, Ending, Outcome, Record, RunConfig};
@@ -12,6 +13,17 @@ use crate::session::record::{Answer, Body, Ending, Outcome, Record, RunConfig};
 impl Session {
     /// Adds the next record.
     pub fn apply(&mut self, record: &Record, touched: &mut Touched) {
+        let mut mine = Touched::default();
+        self.change(record, &mut mine);
+        for id in &mine.calls {
+            if let Some(call) = self.calls.get_mut(id) {
+                call.revision = self.head;
+            }
+        }
+        touched.add(mine);
+    }
+
+    fn change(&mut self, record: &Record, touched: &mut Touched) {
         self.head += 1;
         self.update_time = record.time;
         if let Some(event) = record.body.event() {
@@ -43,26 +55,61 @@ impl Session {
             Body::Replied { invocation, frame, seen, event, calls } => {
                 if let Some(open) = self.invocations.get_mut(invocation) {
                     open.replied(frame, *seen, event);
+                    let auto = |spec: &Spec| spec.gate.as_ref().is_some_and(|gate| gate.is_auto());
+                    open.auto_rounds += u32::from(calls.iter().any(auto));
                 }
+                let asks = calls.iter().filter_map(|spec| spec.gate.as_ref()).filter(|g| g.asks());
+                let barrier = asks.map(|gate| gate.barrier).max();
                 for (index, spec) in calls.iter().enumerate() {
                     touched.calls.insert(spec.id.clone());
                     let mut call =
                         self.requested(record, invocation, frame, event, Arc::new(spec.clone()));
                     call.index = u32::try_from(index).unwrap_or(u32::MAX);
+                    if spec.gate.as_ref().is_some_and(|gate| gate.asks()) {
+                        call.phase = Phase::Gated;
+                        call.gated = Some(Box::default());
+                    } else if barrier == Some(true) {
+                        call.phase = Phase::Waiting;
+                    }
+                    if call.is_gated() {
+                        call.expire_time = None;
+                    }
                     self.calls.insert(spec.id.clone(), call);
                 }
             }
             Body::Started { call, execution, attempt } => {
                 let epoch = self.epoch;
                 if let Some(call) = self.calls.get_mut(call) {
+                    if call.is_gated() {
+                        let end = call.spec.behaviour.end();
+                        call.expire_time = end.map(|(after, _)| later(record.time, after));
+                        // What was told is that somebody is asked: the body tells more.
+                        call.last = None;
+                    }
                     call.phase = Phase::Running;
                     call.body = Some(AtWork { epoch, time: record.time });
+                    call.started = Some(record.time);
                     (call.execution, call.attempt) = (*execution, *attempt);
+                    let invocation = call.invocation.clone();
+                    if self.running.is_none() {
+                        touched.invocations.insert(invocation.clone());
+                    }
+                    self.go_on(record, &invocation);
                 }
                 touched.calls.insert(call.clone());
             }
-            Body::Returned { call, execution, outcome, state_delta, skip_summarization } => {
+            Body::Returned {
+                call,
+                execution,
+                outcome,
+                state_delta,
+                skip_summarization,
+                raised,
+            } => {
                 self.returned(record, call, *execution, outcome);
+                if let Some(raised) = raised {
+                    self.raised(call, outcome, raised);
+                }
                 if let Some(frame) = self.frame_of_mut(call) {
                     frame.state_delta.extend(state_delta.clone());
                     frame.skip_summarization |= skip_summarization;
@@ -82,12 +129,15 @@ impl Session {
                     call.phase = Phase::Held(Kind::UnknownOutcome);
                     call.body = None;
                 }
+                self.into_inbox(record, call, Code::UnknownOutcome);
                 touched.calls.insert(call.clone());
                 self.touch_owner_of(call, touched);
             }
             Body::Answered { invocation, answers, queued, event } => {
                 self.answered(record, answers);
                 touched.calls.extend(answers.iter().map(|answer| answer.call.clone()));
+                let about = |answer: &Answer| self.calls.get(&answer.call)?.asks().cloned();
+                touched.calls.extend(answers.iter().filter_map(about));
                 touched.invocations.insert(invocation.clone());
                 if *queued {
                     self.queued.push(Queued {
@@ -100,6 +150,48 @@ impl Session {
                     self.tell(&record.by, answers);
                     self.go_on(record, invocation);
                 }
+            }
+            Body::Asked { invocation, frame, questions, event } => {
+                self.asked(record, invocation, frame, questions, event);
+                let ids = questions.iter().flat_map(|question| [&question.id, &question.call]);
+                touched.calls.extend(ids.cloned());
+                touched.invocations.insert(invocation.clone());
+            }
+            Body::Refused { call, end, response } => {
+                self.refused(record, call, *end, response);
+                touched.calls.insert(call.clone());
+            }
+            Body::RunAgain { call, forced: _, comment } => {
+                let note = What::Decided {
+                    verdict: Some(Verdict::RunAgain),
+                    reason: String::new(),
+                    args_digest: String::new(),
+                };
+                self.note(record, call, note, comment);
+                if let Some(call) = self.calls.get_mut(call) {
+                    call.phase = Phase::Requested;
+                    call.execution += 1;
+                    call.attempt = 0;
+                    if let Some(approval) = &mut call.approval {
+                        approval.verdict = Some(Verdict::RunAgain);
+                    }
+                    let invocation = call.invocation.clone();
+                    touched.invocations.insert(invocation.clone());
+                    self.go_on(record, &invocation);
+                }
+                touched.calls.insert(call.clone());
+            }
+            Body::Noted { call, what, comment } => {
+                self.noted(record, call, what, comment);
+                touched.calls.insert(call.clone());
+                self.touch_owner_of(call, touched);
+            }
+            Body::StandingMade { standing } => {
+                self.standing.insert(standing.id.clone(), standing.clone());
+                touched.standing.push((standing.clone(), false));
+            }
+            Body::StandingRevoked { id } => {
+                touched.standing.extend(self.standing.remove(id).map(|gone| (gone, true)));
             }
             Body::Placed { invocation, event } => {
                 if let Some(at) = self.queued.iter().position(|q| q.event.id == event.id) {
@@ -121,6 +213,7 @@ impl Session {
                     open.rested_at = self.head;
                     open.update_time = record.time;
                     open.llm_calls = 0;
+                    open.auto_rounds = 0;
                 }
                 self.rest(invocation);
                 touched.invocations.insert(invocation.clone());
@@ -149,6 +242,7 @@ impl Session {
             began_at: self.head,
             rested_at: 0,
             llm_calls: 0,
+            auto_rounds: 0,
             usage: Usage::default(),
             temp: Object::new(),
             frames: BTreeMap::from([(FrameId::root(agent), root)]),
@@ -172,7 +266,7 @@ impl Session {
         }
     }
 
-    fn requested(
+    pub(super) fn requested(
         &self,
         record: &Record,
         invocation: &InvocationId,
@@ -180,10 +274,7 @@ impl Session {
         event: &Event,
         spec: Arc<Spec>,
     ) -> Call {
-        let expires = spec.behaviour.expires_after.map(|after| {
-            let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
-            record.time.saturating_add(after)
-        });
+        let expires = spec.behaviour.end().map(|(after, _)| later(record.time, after));
         Call {
             spec,
             session: self.key.clone(),
@@ -216,7 +307,8 @@ impl Session {
         if call.execution == execution {
             call.body = None;
         }
-        if call.closed().is_some() || call.held() == Some(Kind::LongRunning) {
+        let outside = matches!(call.held(), Some(Kind::LongRunning | Kind::Input));
+        if call.closed().is_some() || outside {
             return;
         }
         let response = match outcome {
@@ -234,12 +326,19 @@ impl Session {
                 position,
             })
         } else {
-            Phase::Held(Kind::LongRunning)
+            Phase::Held(call.own_kind())
         };
         // Whoever has answered already has overtaken a placeholder: it is a record only.
         if over || call.last.is_none() {
             call.untold = response.cloned();
         }
+        let code = match call.held() {
+            Some(_) if !call.spec.behaviour.inbox => return,
+            Some(Kind::Input) => Code::Input,
+            Some(_) => Code::LongRunning,
+            None => return,
+        };
+        self.into_inbox(record, id, code);
     }
 
     fn responded(
@@ -250,9 +349,10 @@ impl Session {
         event: &Event,
     ) {
         let position = self.head;
-        let mut told = false;
+        let (mut told, mut placeholders) = (false, false);
         for part in event.function_responses() {
             if let Some(call) = self.calls.get_mut(&part.id) {
+                placeholders |= call.placeholder_due();
                 call.untold = None;
                 call.last = Some(Told {
                     response: part.response.clone(),
@@ -268,7 +368,8 @@ impl Session {
         {
             frame.state_delta.clear();
             frame.skip_summarization = false;
-            if told && !event.actions.skip_summarization {
+            // With a placeholder among them they are told to the model with what was decided (ADK).
+            if told && !placeholders && !event.actions.skip_summarization {
                 frame.told = position;
             }
         }
@@ -278,6 +379,7 @@ impl Session {
     fn answered(&mut self, record: &Record, answers: &[Answer]) {
         let (position, epoch) = (self.head, self.epoch);
         for answer in answers {
+            self.decided_by(record, answer);
             let Some(call) = self.calls.get_mut(&answer.call) else {
                 continue;
             };
@@ -312,13 +414,16 @@ impl Session {
             if answer.skip_summarization {
                 continue;
             }
-            if let Some(frame) = self.frame_of_mut(&answer.call) {
+            // What was said to a question is told by the call that it is about.
+            let question = call.asks().is_some();
+            if let Some(frame) = self.frame_of_mut(&answer.call).filter(|_| !question) {
                 frame.told = position;
             }
             // What somebody decided is always seen by the model: ADK gives it a fresh budget too.
             let invocation = self.calls.get(&answer.call).map(|call| call.invocation.clone());
             if let Some(open) = invocation.and_then(|id| self.invocations.get_mut(&id)) {
                 open.llm_calls = 0;
+                open.auto_rounds = 0;
             }
         }
     }
@@ -387,41 +492,5 @@ impl Session {
                 }
             }
         }
-    }
-}
-
-impl Frame {
-    fn new(agent: AgentName, call: Option<CallId>, told: u64) -> Self {
-        Self {
-            agent,
-            call,
-            seen: 0,
-            told,
-            output: None,
-            state_delta: Object::new(),
-            skip_summarization: false,
-        }
-    }
-}
-
-impl Invocation {
-    fn replied(&mut self, frame: &FrameId, seen: u64, event: &Event) {
-        self.llm_calls = self.llm_calls.saturating_add(1);
-        self.usage.add(event.usage.unwrap_or_default());
-        let Some(frame) = self.frames.get_mut(frame) else {
-            return;
-        };
-        frame.seen = seen;
-        // A model that failed is asked once more if something was told since: no answer is lost.
-        if !event.error_code.is_empty() && frame.told <= seen {
-            self.ending = Some(Ending::Failed {
-                code: event.error_code.clone(),
-                message: event.error_message.clone(),
-            });
-        }
-        frame.output = match (event.function_calls().next(), &event.content) {
-            (None, Some(content)) => Some(content.plain_text()),
-            _ => None,
-        };
     }
 }

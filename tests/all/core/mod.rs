@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use countersign::runner::prompt;
 use countersign::runner::step::{Decision, Done, Gave, Hands, ModelKey, Work};
+use countersign::session::approval::{CONFIRMATION, Raised};
 use countersign::session::call::{Answers, Behaviour, Call, Effect, Phase, Spec};
 use countersign::session::content::{Content, Data, FunctionCall, Object, Part};
-use countersign::session::decide::{Answered, Incoming, Incomings, Reply, Start, find};
+use countersign::session::decide::{Answered, Back, Incoming, Incomings, Reply, Start, find};
 use countersign::session::draft::Draft;
 use countersign::session::id::*;
 use countersign::session::record::{Body, Outcome, Record, RunConfig};
@@ -15,6 +16,7 @@ use countersign::session::state::Touched;
 use countersign::session::{Refusal, Session};
 use serde_json::{Value, json};
 
+mod gates;
 mod random;
 mod story;
 mod table;
@@ -46,6 +48,11 @@ pub fn root() -> FrameId {
 
 pub fn invocation(number: u32) -> InvocationId {
     id(InvocationId::parse(format!("e-{number}")))
+}
+
+/// What a body gave, with a change of state.
+pub fn back(outcome: Outcome, state_delta: Object) -> Back {
+    Back { state_delta, ..Back::of(outcome) }
 }
 
 /// A call that a model makes; its id is made of the name.
@@ -93,6 +100,7 @@ pub fn calls(specs: Vec<Spec>) -> Reply {
 pub fn answers(call: &CallId, name: &str, response: Option<Value>) -> Incomings {
     Incomings {
         answers: vec![Incoming {
+            decision: None,
             call: call.clone(),
             name: name.to_owned(),
             response: response.map(object),
@@ -280,10 +288,43 @@ impl Bench {
         self.back_with(name, gave, Object::new(), false);
     }
 
+    /// A body comes back with a question of its own.
+    pub fn raises(&mut self, name: &str, interim: Value, raised: Raised) {
+        let at_work = self.hands.bodies.iter().find(|(id, _, _)| *id == call_id(name));
+        let key = at_work.cloned().unwrap_or_else(|| panic!("{name} is at work: {self:?}"));
+        self.hands.back(Done::Body {
+            key,
+            gave: value(interim),
+            state_delta: Object::new(),
+            skip_summarization: false,
+            raised: Some(raised),
+        });
+        self.drive();
+    }
+
+    /// The newest question about a call.
+    pub fn question(&self, name: &str) -> CallId {
+        let gated = self.call(name).gated.as_ref().expect("it is gated");
+        gated.question.clone().expect("somebody was asked")
+    }
+
+    /// Somebody says yes or no to the newest question about a call, in ADK's words.
+    pub fn confirm(&mut self, name: &str, confirmed: bool) -> Result<Answered, Refusal> {
+        let said = json!({"confirmed": confirmed});
+        let with = answers(&self.question(name), CONFIRMATION, Some(said));
+        self.answer("user:ann", with)
+    }
+
     pub fn back_with(&mut self, name: &str, gave: Gave, state_delta: Object, skip: bool) {
         let at_work = self.hands.bodies.iter().find(|(id, _, _)| *id == call_id(name));
         let key = at_work.cloned().unwrap_or_else(|| panic!("{name} is at work: {self:?}"));
-        self.hands.back(Done::Body { key, gave, state_delta, skip_summarization: skip });
+        self.hands.back(Done::Body {
+            key,
+            gave,
+            state_delta,
+            skip_summarization: skip,
+            raised: None,
+        });
         self.drive();
     }
 
@@ -440,6 +481,12 @@ pub fn kind(body: &Body) -> &'static str {
         Body::Replied { .. } => "replied",
         Body::Started { .. } => "started",
         Body::Returned { .. } => "returned",
+        Body::Asked { .. } => "asked",
+        Body::Refused { .. } => "refused",
+        Body::RunAgain { .. } => "run_again",
+        Body::Noted { .. } => "noted",
+        Body::StandingMade { .. } => "standing_made",
+        Body::StandingRevoked { .. } => "standing_revoked",
         Body::Responded { .. } => "responded",
         Body::Lost { .. } => "lost",
         Body::Answered { .. } => "answered",

@@ -164,7 +164,7 @@ impl World {
         let Some((call, execution, _)) = late.filter(|_| of.is_multiple_of(2)) else { return };
         let outcome = Outcome::Value(object(json!({"late": true})));
         let handed_in = self.bench.fact("server:process-0", |draft, _| {
-            Ok(draft.returned(&call, execution, outcome, object(json!({"late": 1})), false))
+            Ok(draft.returned(&call, execution, back(outcome, object(json!({"late": 1})))))
         });
         handed_in.unwrap();
     }

@@ -261,7 +261,7 @@ fn an_unknown_outcome_is_told_by_a_late_result_in_any_invocation() {
     bench.say(2).unwrap();
     let late = |draft: &mut Draft<'_>, _: &[Call]| {
         let paid = Outcome::Value(object(json!({"paid": true})));
-        Ok(draft.returned(&call_id("pay"), 1, paid, object(json!({"n": 1})), false))
+        Ok(draft.returned(&call_id("pay"), 1, back(paid, object(json!({"n": 1})))))
     };
     assert_eq!(bench.fact("server:other", late), Ok(true));
     assert_eq!((bench.phase("pay"), bench.told("pay")), ("DONE".to_owned(), 0));
@@ -280,7 +280,7 @@ fn a_result_of_an_earlier_attempt_settles_the_call() {
     bench.crash();
     let early = Outcome::Value(object(json!({"n": 1})));
     let handed_in = bench.fact("server:process-0", |draft, _| {
-        Ok(draft.returned(&call_id("read"), 1, early, Object::new(), false))
+        Ok(draft.returned(&call_id("read"), 1, Back::of(early)))
     });
     assert_eq!((handed_in, bench.asked()), (Ok(true), vec!["root@1".to_owned()]));
     bench.back("read", value(json!({"n": 2})));

@@ -155,9 +155,8 @@ fn body(bench: &mut Bench, outcome: Outcome) -> String {
     if bench.hands.bodies.iter().any(|(call, _, _)| *call == id) {
         bench.back(NAME, Gave::Outcome(outcome));
     } else {
-        let late = bench.fact("server:process-0", |draft, _| {
-            Ok(draft.returned(&id, 1, outcome, Object::new(), false))
-        });
+        let late = bench
+            .fact("server:process-0", |draft, _| Ok(draft.returned(&id, 1, Back::of(outcome))));
         if !late.unwrap() {
             return "dropped".to_owned();
         }

@@ -38,6 +38,7 @@ fn message(session: &str) -> Run {
 fn approval(call: &str) -> Submission {
     let response = json!({"status": "approved"}).as_object().cloned();
     let answer = Incoming {
+        decision: None,
         call: CallId::parse(call).unwrap(),
         name: "ask_for_approval".into(),
         response,
@@ -45,6 +46,7 @@ fn approval(call: &str) -> Submission {
         field: String::new(),
     };
     Submission {
+        etag: None,
         app: None,
         user: None,
         session: None,

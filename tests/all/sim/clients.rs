@@ -317,6 +317,7 @@ impl Client {
         let will_continue = *world.pick(&[None, None, None, Some(false), Some(true)]).unwrap();
         let right = !world.percent(4);
         let incoming = |heard: &Heard| Incoming {
+            decision: None,
             call: heard.call.clone(),
             name: if right { heard.name.clone() } else { "other".to_owned() },
             response: Some(object(json!({"status": status, "number": number}))),
@@ -325,6 +326,7 @@ impl Client {
         };
         let skip_summarization = world.percent(8);
         let submission = Submission {
+            etag: None,
             app: None,
             user: None,
             session: world.percent(30).then(|| first.session.id.clone()),

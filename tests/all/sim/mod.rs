@@ -227,6 +227,7 @@ async fn answer_all(world: &Arc<World>) {
         let caller = Caller { principal: Principal::parse("user:last").unwrap(), mark: None };
         let response = json!({"status": "approved", "number": world.count()});
         let answer = Incoming {
+            decision: None,
             call: call.spec.id.clone(),
             name: call.spec.name.clone(),
             response: response.as_object().cloned(),
@@ -241,7 +242,7 @@ async fn answer_all(world: &Arc<World>) {
             comment: String::new(),
             state_delta: Object::new(),
         };
-        let submission = Submission { app: None, user: None, session: None, answers };
+        let submission = Submission { app: None, user: None, session: None, answers, etag: None };
         let done = process.runner.submit(caller, submission).await;
         let expired = call.expire_time.is_some_and(|due| due <= world.now());
         let right = done.is_ok() || expired;
