@@ -57,7 +57,7 @@ pub struct Approve {
     #[arg(long, value_name = "FOR", ignore_case = true)]
     always: Option<Always>,
 
-    /// Until when --always holds: a time, or a span from now such as 8h; else as long as the session
+    /// Until when --always holds: a time, or a span from now such as 8h
     #[arg(long, value_name = "WHEN", requires = "always", value_parser = time)]
     until: Option<wkt::Timestamp>,
 
@@ -247,8 +247,7 @@ pub async fn run_again(
     decide(console, client, args.common, request).await
 }
 
-/// Shows the approval and decides on what was shown. What is over is not asked for its etag, so that
-/// a repeat of the same decision is told as one.
+/// Shows the approval and decides on what was shown.
 async fn decide(
     console: &mut Console<'_>,
     client: &Client,
