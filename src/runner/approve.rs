@@ -348,6 +348,12 @@ impl Inner {
             refusal.reason = Reason::ArgsSchemaViolation;
             refusal.with("call_id", &call.spec.id)
         })?;
+        // They are told with the result, which has its own room.
+        let room = self.limits.event_bytes / 4 / (call_siblings(call) + 1);
+        if Value::Object(args.clone()).to_string().len() > room {
+            let rule = format!("must have {room} bytes at most");
+            return Err(Refusal::field("edited_args", rule));
+        }
         let args_digest = crate::session::json::args_digest(&about.name, &args)
             .map_err(|wrong| Refusal::field("edited_args", wrong.to_string()))?;
         let gate = self.judged(role, &session.key, part, &args);
@@ -406,6 +412,11 @@ impl Inner {
         let (outcome, after_sequence) = (Answered::Applied, kept.after_sequence);
         Ok(DecidedApproval { call, outcome, view, after_sequence, standing: None })
     }
+}
+
+/// How many calls share the turn of a question's call with it.
+fn call_siblings(question: &Call) -> usize {
+    question.approval.as_ref().map_or(0, |approval| approval.siblings.len())
 }
 
 /// Fields that the verdict has no use for are refused, and those that it needs are asked for.

@@ -207,8 +207,12 @@ impl<'a> Heard<'a> {
     fn of(history: &'a [Told], to: Frame<'_>) -> Self {
         let mut heard = Self { frames: BTreeMap::new(), any: 0 };
         for told in seen_by(history, to) {
-            // An imported reply does not say what it has seen: all before it.
-            let model = told.event.content.as_ref().is_some_and(|c| c.role == Role::Model);
+            // An imported reply does not say what it has seen: all before it. A question to people
+            // is in a model's name, and none of its words.
+            let words = |c: &Content| {
+                c.role == Role::Model && c.parts.iter().any(|part| !asks_people(part))
+            };
+            let model = told.event.content.as_ref().is_some_and(words);
             let Some(seen) = told.seen.or(model.then_some(told.position)) else { continue };
             let key = (&told.event.invocation_id, told.event.frame.as_ref());
             let last = heard.frames.entry(key).or_default();

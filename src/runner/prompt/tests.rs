@@ -95,6 +95,15 @@ impl Log {
         self.add(invocation, "root", Some("root@1"), Some(calls(ids)), Some(0))
     }
 
+    /// The server asks people, in the agent's name.
+    fn question(&mut self, invocation: u32, id: &str) -> &mut Self {
+        let mut content = calls(&[id]);
+        if let Some(Data::FunctionCall(call)) = &mut content.parts[0].data {
+            call.name = "adk_request_confirmation".into();
+        }
+        self.add(invocation, "root", Some("root@1"), Some(content), None)
+    }
+
     /// Responses of tools.
     fn tools(&mut self, invocation: u32, values: &[(&str, &str)]) -> &mut Self {
         self.add(invocation, "root", Some("root@1"), Some(responses(values)), None)
@@ -371,4 +380,13 @@ fn silent_events_and_will_continue_are_not_told() {
     let last = log.contents(1, &[]).pop().unwrap();
     let response = last.responses().next().unwrap();
     assert_eq!((response.will_continue, &response.response), (None, &None));
+}
+
+#[test]
+fn a_question_to_people_is_in_no_prompt_and_has_heard_nothing() {
+    let mut log = Log::default();
+    log.user(1, "pay").calls(1, &["a", "b"]).tools(1, &[("a", "done"), ("b", "asking")]);
+    log.question(1, "q").user(2, "and?");
+    assert_eq!(log.news(1), ["a", "b"]);
+    assert_eq!(log.prompt(2, &[]), ["pay", "call(a b)", "answers(a=done b=asking)", "and?"]);
 }

@@ -83,6 +83,8 @@ impl Session {
                     if call.is_gated() {
                         let end = call.spec.behaviour.end();
                         call.expire_time = end.map(|(after, _)| later(record.time, after));
+                        // What was told is that somebody is asked: the body tells more.
+                        call.last = None;
                     }
                     call.phase = Phase::Running;
                     call.body = Some(AtWork { epoch, time: record.time });

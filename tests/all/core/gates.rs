@@ -286,3 +286,15 @@ fn an_unknown_outcome_is_run_again_by_a_persons_word_only() {
     bench.reply(says("Done."));
     assert!(bench.session.invocations.is_empty());
 }
+
+#[test]
+fn a_long_running_call_that_was_agreed_to_tells_its_placeholder() {
+    let ask = Spec { behaviour: long_running(), ..gated("ask") };
+    let mut bench = Bench::called(vec![ask]);
+    bench.confirm("ask", true).unwrap();
+    bench.back("ask", value(json!({"status": "pending"})));
+    let call = bench.call("ask");
+    assert_eq!((bench.phase("ask"), bench.told("ask")), ("HELD LONG_RUNNING".to_owned(), 2));
+    assert_eq!(call.last.clone().unwrap().response, Some(object(json!({"status": "pending"}))));
+    assert_eq!(bench.asked(), ["root@1"]);
+}
