@@ -8,6 +8,7 @@ mod crash;
 mod errors;
 mod examples;
 mod golden;
+mod inbox;
 mod kill;
 mod leaving;
 mod main_job;
