@@ -2,6 +2,7 @@
 
 mod cases;
 mod cli;
+mod confirmed;
 mod core;
 mod crash;
 mod errors;
