@@ -418,7 +418,7 @@ async fn an_approval_is_for_what_was_seen_and_can_be_for_good() {
     assert_ne!(other.begin.session_id, session);
     let list = pb::ListStandingApprovalsRequest::default;
     let listed = world.approvals.list_standing_approvals(list()).await.unwrap().into_inner();
-    assert_eq!(listed.standing_approvals, [standing.clone()]);
+    assert_eq!(listed.standing_approvals, std::slice::from_ref(&standing));
     let revoke =
         pb::RevokeStandingApprovalRequest { id: standing.id.clone(), ..Default::default() };
     let revoked = world.approvals.revoke_standing_approval(revoke.clone()).await.unwrap();
