@@ -155,6 +155,9 @@ impl Session {
     /// Something that closes no call happened to an approval.
     pub(super) fn noted(&mut self, record: &Record, id: &CallId, noted: &Noted, comment: &str) {
         let Some(call) = self.calls.get_mut(id) else { return };
+        // A deadline has done its work, whether there is an approval yet or not.
+        call.deadlines_done +=
+            usize::from(matches!(noted, Noted::Reminded | Noted::Escalated { .. }));
         let Some(approval) = &mut call.approval else { return };
         let what = match noted {
             Noted::Assigned { to, until } => {
@@ -169,12 +172,8 @@ impl Session {
                 call.expire_time = Some(*expire_time);
                 What::Extended { expire_time: *expire_time }
             }
-            Noted::Reminded => {
-                call.deadlines_done += 1;
-                What::Reminded
-            }
+            Noted::Reminded => What::Reminded,
             Noted::Escalated { to } => {
-                call.deadlines_done += 1;
                 approval.lease = None;
                 approval.escalated_to.clone_from(to);
                 What::Escalated { to: to.clone() }

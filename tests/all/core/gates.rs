@@ -5,6 +5,7 @@ use std::time::Duration;
 use countersign::session::approval::*;
 use countersign::session::call::Kind;
 use countersign::session::decide::Decision;
+use countersign::session::record::Noted;
 use countersign::session::refusal::Reason;
 
 use super::*;
@@ -230,6 +231,21 @@ fn nobody_decides_and_the_call_expires_or_is_denied() {
         assert_eq!(bench.asked(), ["root@1"]);
         assert!(bench.ran.is_empty());
     }
+}
+
+#[test]
+fn a_reminder_of_a_call_that_is_no_approval_yet_comes_once() {
+    let deadlines = vec![Deadline { after: Duration::from_secs(10), action: Action::Remind }];
+    let behaviour = Behaviour { deadlines, inbox: true, ..long_running() };
+    let mut bench = Bench::called(vec![spec("ask", behaviour)]);
+    bench.pass(10);
+    let noted =
+        || Body::Noted { call: call_id("ask"), what: Noted::Reminded, comment: String::new() };
+    let count = |bench: &Bench| bench.log.iter().filter(|r| r.body == noted()).count();
+    assert_eq!(count(&bench), 1);
+    bench.back("ask", value(json!({"status": "pending"})));
+    bench.pass(10);
+    assert_eq!(count(&bench), 1);
 }
 
 #[test]
