@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::Session;
 use crate::session::approval::{
-    Approval, CONFIRMATION, Code, Confirmation, Lease, Note, Raised, Sibling, Verdict, What, Why,
+    Approval, CONFIRMATION, Code, Confirmation, Lease, Note, PLACEHOLDER, Raised, Sibling, Verdict,
+    What, Why,
 };
 use crate::session::approving::confirmation_of;
 use crate::session::call::{Behaviour, Call, Closing, Effect, End, Kind, Phase, Spec};
@@ -83,6 +84,11 @@ impl Session {
         call.execution += 1;
         call.attempt = 0;
         call.gated.get_or_insert_default().raised = Some(raised.clone());
+        // A body that says nothing meanwhile: what was told before is not how it stands.
+        if call.untold.is_none() && call.last.is_some() {
+            let text = ("error".to_owned(), Value::from(PLACEHOLDER));
+            call.untold = Some(Object::from_iter([text]));
+        }
     }
 
     /// A gated call is not run.
