@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::session::approval::CONFIRMATION;
 use crate::session::content::{
     Content, Data, Event, FunctionCall, FunctionResponse, Object, Part, Role,
 };
@@ -209,7 +210,10 @@ impl<'a> Heard<'a> {
         for told in seen_by(history, to) {
             // An imported reply does not say what it has seen: all before it.
             let model = told.event.content.as_ref().is_some_and(|c| c.role == Role::Model);
-            let Some(seen) = told.seen.or(model.then_some(told.position)) else { continue };
+            // Nor is a question to a person a reply: its model has not spoken.
+            let asks = told.event.function_calls().any(|call| call.name == CONFIRMATION);
+            let seen = told.seen.or((model && !asks).then_some(told.position));
+            let Some(seen) = seen else { continue };
             let key = (&told.event.invocation_id, told.event.frame.as_ref());
             let last = heard.frames.entry(key).or_default();
             *last = seen.max(*last);

@@ -1,8 +1,8 @@
-//! Random logs of calls that wait for people: turns under all settings, bodies that ask from inside,
-//! decisions that are right, wrong, late, forged, made twice and by two at once, standing approvals
-//! that come and go, deadlines, leases, cancels, crashes. `ledger` holds each log to the promises,
-//! from its records alone; here is also checked that nobody is forgotten, and that what runs has the
-//! arguments that were agreed to.
+//! Random logs of calls that wait for people: turns under all settings, bodies that ask from
+//! inside, decisions that are right, wrong, late, forged, made twice and by two at once, standing
+//! approvals that come and go, deadlines, leases, cancels, crashes. `ledger` holds each log to the
+//! promises, from its records alone; here is also checked that nobody is forgotten, and that what
+//! runs has the arguments that were agreed to.
 
 use std::time::Duration;
 
@@ -110,15 +110,16 @@ impl World {
             deadlines,
             barrier: lot.one_in(2),
             one_at_a_time: lot.one_in(4),
-            max_auto: lot.pick(&[0, 1, 3, 40]).unwrap(),
-            asks_with_siblings: lot.one_in(4),
+            max_auto: lot.pick(&[0, 3, 40, 40]).unwrap(),
+            asks_with_siblings: lot.one_in(6),
         };
         (0..1 + lot.below(4)).map(|_| self.spec(&agent, lot)).collect()
     }
 
     fn spec(&mut self, agent: &Gate, lot: &mut Lot) -> Spec {
         self.calls += 1;
-        let kinds = ["pay", "pay", "send", "ask", "look", "put", "auto", "never", "bad", "wait"];
+        let kinds =
+            ["pay", "pay", "pay", "send", "ask", "look", "put", "auto", "never", "bad", "wait"];
         let tool = lot.pick(&kinds).unwrap();
         let name = format!("{tool}-{}", self.calls);
         let mut gate = agent.clone();

@@ -216,6 +216,20 @@ fn a_lost_body_that_asks_and_says_nothing_is_asked_about() {
 }
 
 #[test]
+fn a_question_is_no_reply_that_has_heard_what_was_told_before() {
+    let mut bench =
+        Bench::called(vec![spec("ask", long_running()), with("pay", gate("pay", false))]);
+    // Somebody answers while the body is at work, and then people are asked.
+    bench.answer("user:ann", answers(&call_id("ask"), "ask", Some(json!({"n": 1})))).unwrap();
+    bench.back("ask", value(json!({"status": "pending"})));
+    assert_eq!(bench.asked(), ["root@1"]);
+    let (invocation, frame) = (invocation(1), root());
+    let to = prompt::Frame { invocation: &invocation, frame: &frame };
+    assert!(prompt::news(&bench.history(), to).contains(&call_id("ask")));
+    assert!(bench.prompt(&root()).contains(&"< ask {\"n\":1}".to_owned()));
+}
+
+#[test]
 fn bad_answers_to_a_question_change_nothing() {
     let mut bench = Bench::called(vec![gated("pay")]);
     let question = bench.question("pay");

@@ -71,6 +71,8 @@ pub struct Ledger {
     /// Turns in a row that rules approved; a lower bound.
     rounds: BTreeMap<InvocationId, u32>,
     position: u64,
+    /// The digest of the arguments with which each execution began, by `call id/execution`.
+    pub begun: BTreeMap<String, String>,
     /// What does not hold.
     pub wrong: Vec<String>,
 }
@@ -389,6 +391,7 @@ impl Ledger {
         } else {
             self.check(line.at_work, told);
         }
+        self.begun.insert(format!("{id}/{execution}"), line.digest.clone());
         let line = self.lines.get_mut(id).expect("it was there");
         (line.attempt, line.at_work, line.begun, line.granted) = (attempt, true, true, None);
     }
