@@ -4,8 +4,8 @@
 //! them: streams that go on by themselves where they broke off ([`Client::run`],
 //! [`Client::follow`], [`Client::invocations`], [`Client::inbox`]), answers, decisions and imports
 //! that are repeated safely ([`Client::submit`], [`Client::decide`], [`Client::import`]), and
-//! [`refusal`], which reads why something was refused. [`message`], [`answer`] and [`answers`] are short words for what is sent most. It knows
-//! nothing of terminals.
+//! [`refusal`], which reads why something was refused. [`message`], [`answer`] and [`answers`] are
+//! short words for what is sent most. It knows nothing of terminals.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;

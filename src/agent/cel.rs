@@ -136,6 +136,9 @@ impl Expression {
 fn compile(source: &str) -> Result<Compiled, String> {
     let program = ENV.compile(source).map_err(|errors| {
         let Some(first) = errors.errors.first() else { return "this is no expression".to_owned() };
+        if first.msg.contains("Recursion limit") {
+            return check::too_deep();
+        }
         // All that could stand there is a long list.
         let line = first.msg.lines().next().unwrap_or_default();
         let line = line.split(" expecting ").next().unwrap_or_default();

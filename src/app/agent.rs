@@ -180,3 +180,38 @@ impl Agent {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::approvals::Rule;
+
+    fn agent() -> Agent {
+        Agent::new("a").model("m")
+    }
+
+    fn faults(agent: Agent) -> Vec<String> {
+        agent.read(&mut Registry::default()).expect_err("it has faults")
+    }
+
+    #[test]
+    fn approvals_and_built_in_tools_are_said_in_rust_too() {
+        let small = Rule::new("small", "args.options.size() < 3").unwrap();
+        let said = Approvals { auto_approve: vec![small], ..Approvals::default() };
+        let whole = agent().built_in(builtin::USER_CHOICE).approvals(said.clone());
+        let whole = whole.read(&mut Registry::default()).unwrap();
+        assert_eq!(whole.tools, [builtin::named(builtin::USER_CHOICE).unwrap()]);
+        assert_eq!(whole.approvals, said.seal(&whole.tools));
+        assert!(whole.approvals.revision.starts_with("sha256:"));
+
+        let told = faults(agent().built_in("adk_request_credential"));
+        let known = "known: adk_request_input, get_user_choice";
+        assert_eq!(
+            told,
+            [format!("agent a: there is no built-in `adk_request_credential`; {known}")]
+        );
+        let none = Approvals { max_auto_approval_iterations: 0, ..Approvals::default() };
+        let told = faults(agent().approvals(none));
+        assert_eq!(told, ["agent a: approvals: `max_auto_approval_iterations` must be above 0"]);
+    }
+}

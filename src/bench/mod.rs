@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 mod appends;
 mod bare;
 mod cycles;
+mod inbox;
+mod judging;
 mod machine;
 mod paused;
 mod server;
@@ -44,7 +46,7 @@ pub struct Args {
     #[arg(long, default_values_t = [1, 64], value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: Vec<u32>,
 
-    /// How many sessions are paused for the figures about pauses
+    /// How many sessions are paused for the figures about pauses and the inbox
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     paused: u32,
 
@@ -72,6 +74,10 @@ enum Figure {
     Watchers,
     /// Memory, disk and start with many paused sessions
     Paused,
+    /// Decisions, pages and updates of a large inbox, and a gated call beside another
+    Inbox,
+    /// Judging a call by an agent's rules
+    Judging,
 }
 
 /// One figure.
@@ -190,6 +196,12 @@ async fn measure(server: Option<&str>, args: &Args) -> Result<(), Failure> {
     }
     if wanted(Figure::Paused) {
         paused::measure(&report, args.paused).await?;
+    }
+    if wanted(Figure::Judging) {
+        judging::measure(&report)?;
+    }
+    if wanted(Figure::Inbox) {
+        inbox::measure(&report, args.paused, time).await?;
     }
     Ok(())
 }

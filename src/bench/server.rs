@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::Failure;
 
-/// The agents of the bench beside the sample: one whose prompts are bounded, one that talks.
-const AGENTS: &[(&str, &str)] =
-    &[("bounded.yaml", include_str!("bounded.yaml")), ("whole.yaml", include_str!("whole.yaml"))];
+/// The agents of the bench beside the sample: one whose prompts are bounded, one that pays, one
+/// that tells all.
+const AGENTS: &[(&str, &str)] = &[
+    ("bounded.yaml", include_str!("bounded.yaml")),
+    ("payer.yaml", include_str!("payer.yaml")),
+    ("whole.yaml", include_str!("whole.yaml")),
+];
 
 /// How many words the agent `talker` says.
 pub(super) const TALK_WORDS: usize = 20_000;

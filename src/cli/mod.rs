@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 use crate::client::Client;
 
 mod agents;
+mod approvals;
 mod common;
 mod console;
 pub mod demo;
@@ -141,6 +142,8 @@ pub enum ClientCommand {
     Run(run::Args),
     /// Answer a call that waits
     Submit(submit::Args),
+    /// Find and decide what waits for a person
+    Approvals(approvals::Args),
     /// Follow a session, for ever
     Watch(watch::Args),
     /// List sessions, the newest first
@@ -170,6 +173,7 @@ async fn dispatch(
     match command {
         ClientCommand::Run(args) => run::run(console, &client, args).await,
         ClientCommand::Submit(args) => submit::run(console, &client, args).await,
+        ClientCommand::Approvals(args) => approvals::run(console, &client, args).await,
         ClientCommand::Watch(args) => watch::run(console, &client, args).await,
         ClientCommand::Sessions(args) => sessions::run(console, &client, args).await,
         ClientCommand::Events(args) => events::run(console, &client, args).await,

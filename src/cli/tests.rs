@@ -52,6 +52,22 @@ fn the_command_line_is_consistent() {
         "countersign events s --last 3",
         "countersign sessions --limit 0",
         "countersign agents --json",
+        "countersign approvals list --tool pay --kind input,long-running --state denied --limit 0",
+        "countersign approvals list --older-than 2h --newer-than 3d --newest-first --json",
+        "countersign approvals show c --json --server a:1",
+        "countersign approvals approve c --always tool --until 8h --reason r --comment c --follow",
+        "countersign approvals approve c --edit {} --payload 1 --digest sha256:0 --json",
+        "countersign approvals deny c --reason r --request-id r",
+        "countersign approvals request-changes c less",
+        "countersign approvals answer c {}",
+        "countersign approvals run-again c --force",
+        "countersign approvals assign c user:ann --for 2h",
+        "countersign approvals assign c --release",
+        "countersign approvals extend c 2030-01-01T00:00:00Z --comment later",
+        "countersign approvals watch --assignee user:ann",
+        "countersign approvals summary --app a",
+        "countersign approvals standing --session s --revoked",
+        "countersign approvals revoke s-1",
     ] {
         Cli::try_parse_from(line.split(' ')).unwrap();
     }
@@ -60,6 +76,12 @@ fn the_command_line_is_consistent() {
         "countersign submit c {} --progress --final",
         "countersign watch s --after -1",
         "countersign invocations --state sleeping",
+        "countersign approvals",
+        "countersign approvals approve c --until 8h",
+        "countersign approvals assign c",
+        "countersign approvals assign c user:ann --release",
+        "countersign approvals extend c later",
+        "countersign approvals request-changes c",
     ] {
         assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
     }

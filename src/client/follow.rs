@@ -148,7 +148,10 @@ impl Events {
 
 /// A watched list over any number of connections: what it is, its messages, and how it is opened.
 macro_rules! watch {
-    ($(#[$doc:meta])* $name:ident, $request:ty, $message:ty, $update:ident, $service:ident.$rpc:ident) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $request:ty, $message:ty, $update:ident, $service:ident.$rpc:ident
+    ) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $name {

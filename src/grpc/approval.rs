@@ -4,9 +4,9 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::convert::Faults;
-use super::convert::approval::{
-    self, Assign, Extend, Wanted, approval_to_pb, figures_to_pb, read_standing, read_time,
-    read_wanted, standing_to_pb,
+use super::convert::approval::{approval_to_pb, figures_to_pb, standing_to_pb};
+use super::convert::decision::{
+    self, Assign, Extend, Wanted, read_standing, read_time, read_wanted,
 };
 use super::convert::resource::state_to_pb;
 use super::status::status;
@@ -76,7 +76,7 @@ impl ApprovalService for Inbox {
     ) -> Result<Response<pb::Approval>, Status> {
         let message = check_size(request.into_inner(), self.runner.limits())?;
         let pb::GetApprovalRequest { call_id } = message;
-        let call = approval::read_call(call_id).map_err(status)?;
+        let call = decision::read_call(call_id).map_err(status)?;
         let found = self.runner.approval(&call).await.map_err(status)?;
         Ok(Response::new(approval_to_pb(&found)))
     }
@@ -115,7 +115,7 @@ impl ApprovalService for Inbox {
         let peer = Peer::of(&request);
         let message = check_size(request.into_inner(), self.runner.limits())?;
         let body = message.encode_to_vec();
-        let (decide, mark) = approval::decide(message, self.runner.now()).map_err(status)?;
+        let (decide, mark) = decision::decide(message, self.runner.now()).map_err(status)?;
         let done = self.runner.decide_approval(caller(&peer, mark, &body), decide).await;
         let done = done.map_err(status)?;
         let outcome = match done.outcome {
@@ -143,7 +143,7 @@ impl ApprovalService for Inbox {
         let peer = Peer::of(&request);
         let message = check_size(request.into_inner(), self.runner.limits())?;
         let body = message.encode_to_vec();
-        let (assign, mark) = approval::assign(message).map_err(status)?;
+        let (assign, mark) = decision::assign(message).map_err(status)?;
         let Assign { call, assignee, lease, etag } = assign;
         let caller = caller(&peer, mark, &body);
         let done = self.runner.assign_approval(caller, call, assignee, lease, etag).await;
@@ -157,7 +157,7 @@ impl ApprovalService for Inbox {
         let peer = Peer::of(&request);
         let message = check_size(request.into_inner(), self.runner.limits())?;
         let body = message.encode_to_vec();
-        let (extend, mark) = approval::extend(message, self.runner.now()).map_err(status)?;
+        let (extend, mark) = decision::extend(message, self.runner.now()).map_err(status)?;
         let Extend { call, expire_time, etag, comment } = extend;
         let caller = caller(&peer, mark, &body);
         let done = self.runner.extend_approval(caller, call, expire_time, etag, comment).await;
@@ -222,7 +222,7 @@ impl ApprovalService for Inbox {
         let peer = Peer::of(&request);
         let message = check_size(request.into_inner(), self.runner.limits())?;
         let body = message.encode_to_vec();
-        let (id, mark) = approval::revoke(message).map_err(status)?;
+        let (id, mark) = decision::revoke(message).map_err(status)?;
         let done = self.runner.revoke_standing(caller(&peer, mark, &body), id).await;
         let (session, standing) = done.map_err(status)?;
         Ok(Response::new(standing_to_pb(&StandingView { session, standing, revoked: true })))

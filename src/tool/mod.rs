@@ -168,10 +168,11 @@ impl Context {
         self.facts.confirmation.as_ref()
     }
 
-    /// Asks a person before the body does its work (ADK: `tool_context.request_confirmation`). What
-    /// the body then returns is told to the model as the call's result so far. Once somebody has
-    /// agreed the body runs again, as a new execution, and sees [`confirmation`](Self::confirmation);
-    /// if they refuse it does not run again. Raised twice in one run, the last one is asked.
+    /// Asks a person before the body does its work (ADK: `tool_context.request_confirmation`).
+    /// What the body then returns is told to the model as the call's result so far. Once somebody
+    /// has agreed the body runs again, as a new execution, and sees what was said
+    /// ([`confirmation`](Self::confirmation)); if they refuse it does not run again. Of several
+    /// raised in one run the last is asked.
     pub fn request_confirmation(&self, question: Raised) {
         self.did().raised = Some(question);
     }

@@ -10,6 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use fake::{Fake, countersign};
 
 mod again;
+mod approvals;
 mod cut;
 mod demo;
 mod fake;

@@ -2,11 +2,13 @@
 
 mod cases;
 mod cli;
+mod confirmed;
 mod core;
 mod crash;
 mod errors;
 mod examples;
 mod golden;
+mod inbox;
 mod kill;
 mod leaving;
 mod main_job;

@@ -13,6 +13,7 @@ use crate::support::{Server, USER, answer, fields, json as plain, reason, say, s
 use crate::wire::{Content, Contract, encode};
 
 mod accepted;
+mod approvals;
 mod cursors;
 mod histories;
 mod large;
@@ -104,6 +105,14 @@ fn valid(method: &str) -> Value {
         "ImportSession" => json!({"app_name": APP, "user_id": USER, "events": [
             {"author": "user", "content": {"parts": [{"text": "hello"}]}}]}),
         "GetSession" | "DeleteSession" | "ListEvents" | "WatchSession" => key,
+        "GetApproval" => json!({"call_id": "$call"}),
+        "DecideApproval" => json!({"call_id": "$call", "verdict": "DENY"}),
+        "AssignApproval" => json!({"call_id": "$call", "assignee": "user:local"}),
+        "ExtendApproval" => json!({"call_id": "$call", "expire_time": "9000-01-01T00:00:00Z"}),
+        "RevokeStandingApproval" => json!({"id": "standing-1"}),
+        "ListApprovals" | "WatchApprovals" | "SummarizeApprovals" | "ListStandingApprovals" => {
+            json!({})
+        }
         "UpdateSessionState" => with(json!({"state_delta": {"a": 1}})),
         "ListInvocations" | "WatchInvocations" | "ListAgents" | "ListSessions" => json!({}),
         _ => panic!("no such method: {method}"),
@@ -168,6 +177,7 @@ impl World {
             case("ListSessions", json!({"page_size": 1000})),
             case("ListInvocations", json!({"page_size": 1000})),
             case("ListEvents", json!({"page_size": 1000})),
+            case("ListApprovals", json!({"page_size": 1000})),
         ] {
             seen.push(format!("{:?}", self.ask(&case).await.unwrap()));
         }
@@ -232,18 +242,24 @@ pub fn code_of(reason: &str) -> Code {
         | "MIXED_MESSAGE"
         | "RESPONSE_SCHEMA_VIOLATION"
         | "REQUEST_ID_REUSED"
+        | "ARGS_SCHEMA_VIOLATION"
+        | "ARGS_DIGEST_REQUIRED"
         | "CURSOR_INVALID" => Code::InvalidArgument,
         "CALL_ALREADY_ANSWERED"
         | "CALL_NOT_HELD"
         | "CALL_EXPIRED"
         | "CALL_CANCELLED"
         | "ARGS_DIGEST_MISMATCH"
+        | "CONFIRMATION_REQUIRED"
+        | "VERDICT_NOT_ALLOWED"
+        | "APPROVAL_CLAIMED"
+        | "TOOL_CHANGED"
         | "INVOCATION_ENDED"
         | "SESSION_QUARANTINED" => Code::FailedPrecondition,
         "SESSION_EXISTS" => Code::AlreadyExists,
-        "INVOCATION_RUNNING" => Code::Aborted,
+        "INVOCATION_RUNNING" | "ETAG_MISMATCH" => Code::Aborted,
         "CURSOR_EXPIRED" => Code::OutOfRange,
-        "NOT_PERMITTED" => Code::PermissionDenied,
+        "NOT_PERMITTED" | "POLICY_DENIED" => Code::PermissionDenied,
         "LIMIT_EXCEEDED" | "OVERLOADED" => Code::ResourceExhausted,
         "DRAINING" | "STORE_UNAVAILABLE" => Code::Unavailable,
         "WRITE_OUTCOME_UNKNOWN" => Code::Unknown,

@@ -55,7 +55,7 @@ impl Decoder for Raw {
 /// The services of the contract, as their descriptors tell them.
 pub struct Contract {
     messages: BTreeMap<String, DescriptorProto>,
-    /// Path and request by method, of the two services that are tested here.
+    /// Path and request by method, of the services that are tested here.
     methods: BTreeMap<String, (String, String)>,
 }
 
@@ -255,4 +255,13 @@ by_name! {
     ImportSession: ImportSessionRequest,
     ListEvents: ListEventsRequest,
     WatchSession: WatchSessionRequest,
+    ListApprovals: ListApprovalsRequest,
+    GetApproval: GetApprovalRequest,
+    WatchApprovals: WatchApprovalsRequest,
+    DecideApproval: DecideApprovalRequest,
+    AssignApproval: AssignApprovalRequest,
+    ExtendApproval: ExtendApprovalRequest,
+    SummarizeApprovals: SummarizeApprovalsRequest,
+    ListStandingApprovals: ListStandingApprovalsRequest,
+    RevokeStandingApproval: RevokeStandingApprovalRequest,
 }

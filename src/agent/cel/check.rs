@@ -44,23 +44,21 @@ pub(super) struct Facts {
 
 /// Refuses what nests so deep that already reading it may take long. Brackets in texts count too.
 pub(super) fn nesting(source: &str) -> Result<(), String> {
-    let (mut depth, mut signs, mut questions) = (0_usize, 0_usize, 0_usize);
+    let mut depth = 0_usize;
     for c in source.chars() {
         match c {
             '(' | '[' | '{' => depth += 1,
             ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            '?' => questions += 1,
             _ => {}
         }
-        signs = if matches!(c, '!' | '-') { signs + 1 } else { 0 };
-        if depth > MAX_DEPTH || signs > 4 || questions > MAX_DEPTH {
+        if depth > MAX_DEPTH {
             return Err(too_deep());
         }
     }
     Ok(())
 }
 
-fn too_deep() -> String {
+pub(super) fn too_deep() -> String {
     format!("an expression must not nest deeper than {MAX_DEPTH} levels")
 }
 
@@ -75,8 +73,7 @@ pub(super) fn check(root: &IdedExpr) -> Result<Facts, String> {
     walk.expr(root, 1)?;
     let plain = match &root.expr {
         Expr::Literal(literal) => !matches!(literal, LiteralValue::Boolean(_)),
-        Expr::List(_) | Expr::Map(_) => true,
-        Expr::Ident(_) => true,
+        Expr::List(_) | Expr::Map(_) | Expr::Ident(_) => true,
         Expr::Call(call) => NO_CONDITION.contains(&call.func_name.as_str()),
         _ => false,
     };
@@ -88,7 +85,9 @@ pub(super) fn check(root: &IdedExpr) -> Result<Facts, String> {
 
 /// A function or an operator as one writes it.
 pub(super) fn spelled(name: &str) -> String {
-    let written = OPERATORS.iter().find(|(known, _)| *known == name);
+    // A key of something is taken by an operator that nobody writes.
+    let operators = OPERATORS.iter().chain(&[("_._", ".")]);
+    let written = operators.into_iter().find(|(known, _)| *known == name);
     format!("`{}`", written.map_or(name, |(_, written)| written))
 }
 
@@ -114,10 +113,11 @@ impl<'e> Walk<'e> {
         match &node.expr {
             Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => self.variable(name),
-            Expr::Select(select) => match self.is_args(&select.operand) {
-                true => Ok(self.argument(&select.field)),
-                false => self.expr(&select.operand, below),
-            },
+            Expr::Select(select) if self.is_args(&select.operand) => {
+                self.argument(&select.field);
+                Ok(())
+            }
+            Expr::Select(select) => self.expr(&select.operand, below),
             Expr::Call(call) => self.call(call, below),
             Expr::List(list) if !list.optional_indices.is_empty() => Err(optional()),
             Expr::List(list) => list.elements.iter().try_for_each(|node| self.expr(node, below)),

@@ -163,6 +163,10 @@ pub(super) fn of_tool(node: &Node, tool: &Declaration, faults: &mut Faults) -> T
         }
         return said;
     }
+    if !matches!(node.kind, Kind::Map(_)) {
+        let fault = read::wrong(node, "approval", "always, never, or a map", faults);
+        return fault.unwrap_or(said);
+    }
     let Some(table) = Table::open(node, "`approval`", TOOL_KEYS, faults) else { return said };
     if let Some(node) = table.get("when") {
         if table.get("need").is_some() {

@@ -6,6 +6,7 @@ use super::*;
 use crate::agent::{Agent, Answers, Body, Effect};
 use crate::session::content::Object;
 
+mod approvals_of;
 mod sample;
 
 fn object(value: Value) -> Object {
@@ -46,15 +47,23 @@ fn function(name: &str) -> Declaration {
 
 #[test]
 fn a_broken_file_tells_all_its_faults() {
-    let text = include_str!("broken.yaml").to_owned();
     let registered = [function("send_mail"), function("look_up")];
-    let faults = load(&[("broken.yaml".into(), text)], &registered).unwrap_err();
-    let told = lines(&faults);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/agent/file/broken.txt");
-        std::fs::write(path, &told).unwrap();
+    for (name, text, expected) in [
+        ("broken", include_str!("broken.yaml"), include_str!("broken.txt")),
+        (
+            "broken_approvals",
+            include_str!("broken_approvals.yaml"),
+            include_str!("broken_approvals.txt"),
+        ),
+    ] {
+        let file = (PathBuf::from(format!("{name}.yaml")), text.to_owned());
+        let told = lines(&load(&[file], &registered).unwrap_err());
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            let path = format!("{}/src/agent/file/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+            std::fs::write(path, &told).unwrap();
+        }
+        assert_eq!(told, expected);
     }
-    assert_eq!(told, include_str!("broken.txt"));
 }
 
 #[test]
@@ -166,7 +175,7 @@ fn a_directory_is_read_by_name() {
 fn the_examples_of_the_documents_are_read() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     for (page, examples) in
-        [(include_str!("../../../docs/agent-file.md"), 3), (include_str!("../../../README.md"), 1)]
+        [(include_str!("../../../docs/agent-file.md"), 5), (include_str!("../../../README.md"), 1)]
     {
         let parts = page.split("```yaml\n").skip(1);
         let texts: Vec<_> = parts.map(|part| part.split_once("```\n").unwrap().0).collect();

@@ -3,6 +3,7 @@
 use super::Faults;
 use super::json::{object_from_pb, object_to_pb};
 use crate::proto::v1 as pb;
+use crate::session::approval::CREDENTIAL;
 use crate::session::content::{
     Blob, CodeExecutionResult, Content, Data, ExecutableCode, FileData, FunctionCall,
     FunctionResponse, Part, Role,
@@ -41,13 +42,17 @@ fn read_part(field: &str, part: pb::Part, faults: &mut Faults) -> Option<Part> {
     Some(Part { data: Some(read_data(field, data, faults)?), thought, thought_signature })
 }
 
+/// How a client goes on that sends the whole conversation again, as clients without sessions do.
+const GO_ON: &str = "the session has the conversation, so send its session_id with only what is \
+    new: the answers to calls that wait, or a text";
+
 fn read_data(field: &str, data: pb::part::Data, faults: &mut Faults) -> Option<Data> {
     use pb::part::Data as Pb;
     Some(match data {
         Pb::Text(text) => Data::Text(text),
         Pb::FunctionCall(_) => {
-            faults
-                .add(format!("{field}.function_call"), "must not be sent: only models make calls");
+            let rule = format!("must not be sent: only models make calls; {GO_ON}");
+            faults.add(format!("{field}.function_call"), rule);
             return None;
         }
         Pb::FunctionResponse(response) => {
@@ -84,6 +89,11 @@ pub(crate) fn read_function_response(
     let pb::FunctionResponse { id, name, response, will_continue } = response;
     let id = faults.id(&format!("{field}.id"), id, CallId::parse);
     let named = required(&format!("{field}.name"), &name, faults);
+    if name == CREDENTIAL {
+        let rule = "is reserved: nothing here asks for credentials, so there is no such call";
+        faults.add(format!("{field}.name"), rule);
+        return None;
+    }
     let response = match response {
         None => Some(None),
         Some(object) => object_from_pb(&format!("{field}.response"), object, faults).map(Some),

@@ -8,6 +8,7 @@
 mod adk_tests;
 pub(crate) mod approval;
 pub(crate) mod content;
+pub(crate) mod decision;
 pub(crate) mod event;
 pub(crate) mod import;
 pub(crate) mod json;

@@ -68,7 +68,7 @@ pub(super) fn count(conn: &Connection, query: &Query) -> Result<u64, Trouble> {
 }
 
 /// What stands before the conditions of a count, which is closed behind them. It needs the index
-/// alone where nothing but the leading condition is asked for.
+/// alone where nothing but one state is asked for.
 pub(super) const COUNT: &str = "SELECT count(*) FROM (SELECT 1 FROM entries AS e";
 
 /// What follows `SELECT` for a query, with its values but for the last one, the limit.

@@ -183,6 +183,11 @@ CREATE INDEX entries_removed ON entries (removed) WHERE removed IS NOT NULL;
 ALTER TABLE entries ADD COLUMN tag3 TEXT NOT NULL DEFAULT '';
 CREATE INDEX entries_tag3 ON entries (kind, tag3, ord, id)
     WHERE removed IS NULL AND ord <> '' AND tag3 <> '';
+
+-- With `removed`, which is NULL in all of it, what a state has is counted in the index alone.
+DROP INDEX entries_state;
+CREATE INDEX entries_state ON entries (kind, state, ord, id, removed)
+    WHERE removed IS NULL AND ord <> '' AND state <> '';
 ",
 ];
 

@@ -168,7 +168,7 @@ fn what_is_not_ours_is_refused_and_left_alone() {
     drop(place.open());
     place.raw().pragma_update(None, "user_version", 99).unwrap();
     let error = place.try_open().err();
-    assert!(matches!(error, Some(OpenError::Newer { found: 99, known: 2, .. })), "{error:?}");
+    assert!(matches!(error, Some(OpenError::Newer { found: 99, known: 3, .. })), "{error:?}");
 }
 
 #[test]
@@ -327,20 +327,16 @@ fn every_page_has_an_index() {
         assert!(plan.contains(&leads.unwrap_or_else(state)), "{plan}");
         assert!(!plan.contains("SCAN") && !plan.contains("TEMP"), "{plan}");
     }
-    // What has one condition is counted in its index alone.
-    for (states, tag, index) in
-        [(vec!["s".to_owned()], None, "state"), (vec![], Some("t".to_owned()), "tag3")]
-    {
-        let query = Query { states, tags: [None, None, None, tag], ..query("call") };
-        let (rest, mut values) = list::page(&query);
-        values.push(&1);
-        let sql = format!("EXPLAIN QUERY PLAN {} {rest})", list::COUNT);
-        let mut statement = conn.prepare(&sql).unwrap();
-        let steps = statement.query_map(&values[..], |row| row.get::<_, String>(3)).unwrap();
-        let plan = steps.map(Result::unwrap).collect::<Vec<_>>().join("; ");
-        let covering = format!("COVERING INDEX entries_{index}");
-        assert!(plan.contains(&covering) && !plan.contains("TEMP"), "{plan}");
-    }
+    // What a state has is counted in its index alone.
+    let query = Query { states: vec!["s".to_owned()], ..query("call") };
+    let (rest, mut values) = list::page(&query);
+    values.push(&1);
+    let sql = format!("EXPLAIN QUERY PLAN {} {rest})", list::COUNT);
+    let mut statement = conn.prepare(&sql).unwrap();
+    let steps = statement.query_map(&values[..], |row| row.get::<_, String>(3)).unwrap();
+    let counts = steps.map(Result::unwrap).collect::<Vec<_>>().join("; ");
+    let covering = "COVERING INDEX entries_state";
+    assert!(counts.contains(covering) && !counts.contains("TEMP"), "{counts}");
     for (rest, index) in [(list::DUE, "entries_due"), (list::CHANGES, "entries_feed")] {
         let plan = plan(rest, &[&"call", &1, &1]);
         assert!(plan.contains(index) && !plan.contains("TEMP"), "{plan}");

@@ -13,10 +13,12 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use v1::agent_service_server::{AgentService, AgentServiceServer};
+use v1::approval_service_server::{ApprovalService, ApprovalServiceServer};
 use v1::session_service_server::{SessionService, SessionServiceServer};
 
 type Reply<T> = Result<Response<T>, Status>;
 type Events = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
+type Inbox = tokio_stream::Iter<std::vec::IntoIter<Result<v1::WatchApprovalsResponse, Status>>>;
 type Updates = tokio_stream::Iter<std::vec::IntoIter<Result<v1::WatchInvocationsResponse, Status>>>;
 
 /// What the server replies, in order, and what it was asked.
@@ -28,6 +30,14 @@ pub struct Script {
     pub submits: VecDeque<Result<v1::SubmitFunctionResponseResponse, Status>>,
     pub updates: VecDeque<Vec<v1::WatchInvocationsResponse>>,
     pub invocations: Vec<v1::Invocation>,
+    pub approvals: Vec<v1::Approval>,
+    pub inbox: VecDeque<Vec<v1::WatchApprovalsResponse>>,
+    pub decisions: VecDeque<Result<v1::DecideApprovalResponse, Status>>,
+    pub decided: Vec<v1::DecideApprovalRequest>,
+    pub assigned: Vec<v1::AssignApprovalRequest>,
+    pub extended: Vec<v1::ExtendApprovalRequest>,
+    pub listed: Vec<v1::ListApprovalsRequest>,
+    pub standing: Vec<v1::StandingApproval>,
     pub agents: Vec<&'static str>,
     pub events: Vec<v1::Event>,
     pub runs: Vec<v1::RunAsyncRequest>,
@@ -72,7 +82,8 @@ impl Fake {
         let address = listener.local_addr().unwrap().to_string();
         let server = Server::builder()
             .add_service(AgentServiceServer::new(self.clone()))
-            .add_service(SessionServiceServer::new(self.clone()));
+            .add_service(SessionServiceServer::new(self.clone()))
+            .add_service(ApprovalServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         address
     }
@@ -206,5 +217,97 @@ impl SessionService for Fake {
         _: Request<v1::UpdateSessionStateRequest>,
     ) -> Reply<v1::Session> {
         unscripted()
+    }
+}
+
+#[tonic::async_trait]
+impl ApprovalService for Fake {
+    type WatchApprovalsStream = Inbox;
+
+    async fn list_approvals(
+        &self,
+        request: Request<v1::ListApprovalsRequest>,
+    ) -> Reply<v1::ListApprovalsResponse> {
+        let mut script = self.script();
+        script.listed.push(request.into_inner());
+        let approvals = script.approvals.clone();
+        Ok(Response::new(v1::ListApprovalsResponse { approvals, ..Default::default() }))
+    }
+
+    async fn get_approval(&self, _: Request<v1::GetApprovalRequest>) -> Reply<v1::Approval> {
+        let first = self.script().approvals.first().cloned();
+        first.map(Response::new).ok_or_else(|| Status::not_found("not in any script"))
+    }
+
+    async fn watch_approvals(&self, _: Request<v1::WatchApprovalsRequest>) -> Reply<Inbox> {
+        let Some(updates) = self.script().inbox.pop_front() else {
+            return Err(Status::aborted("the script is over"));
+        };
+        let updates: Vec<_> = updates.into_iter().map(Ok).collect();
+        Ok(Response::new(tokio_stream::iter(updates)))
+    }
+
+    async fn decide_approval(
+        &self,
+        request: Request<v1::DecideApprovalRequest>,
+    ) -> Reply<v1::DecideApprovalResponse> {
+        let mut script = self.script();
+        script.decided.push(request.into_inner());
+        script.decisions.pop_front().expect("a decision in the script").map(Response::new)
+    }
+
+    async fn assign_approval(
+        &self,
+        request: Request<v1::AssignApprovalRequest>,
+    ) -> Reply<v1::Approval> {
+        let mut script = self.script();
+        script.assigned.push(request.into_inner());
+        Ok(Response::new(script.approvals[0].clone()))
+    }
+
+    async fn extend_approval(
+        &self,
+        request: Request<v1::ExtendApprovalRequest>,
+    ) -> Reply<v1::Approval> {
+        let mut script = self.script();
+        script.extended.push(request.into_inner());
+        Ok(Response::new(script.approvals[0].clone()))
+    }
+
+    async fn summarize_approvals(
+        &self,
+        _: Request<v1::SummarizeApprovalsRequest>,
+    ) -> Reply<v1::SummarizeApprovalsResponse> {
+        let count = |state: v1::approval::State, kind: v1::call::Kind, count| {
+            v1::summarize_approvals_response::Count {
+                state: state.into(),
+                kind: kind.into(),
+                count,
+            }
+        };
+        let pending = v1::approval::State::Pending;
+        Ok(Response::new(v1::SummarizeApprovalsResponse {
+            counts: vec![
+                count(pending, v1::call::Kind::LongRunning, 12),
+                count(pending, v1::call::Kind::Confirmation, 3),
+            ],
+            oldest_pending: self.script().approvals.first().cloned(),
+        }))
+    }
+
+    async fn list_standing_approvals(
+        &self,
+        _: Request<v1::ListStandingApprovalsRequest>,
+    ) -> Reply<v1::ListStandingApprovalsResponse> {
+        let standing_approvals = self.script().standing.clone();
+        let reply = v1::ListStandingApprovalsResponse { standing_approvals, ..Default::default() };
+        Ok(Response::new(reply))
+    }
+
+    async fn revoke_standing_approval(
+        &self,
+        _: Request<v1::RevokeStandingApprovalRequest>,
+    ) -> Reply<v1::StandingApproval> {
+        Ok(Response::new(self.script().standing[0].clone()))
     }
 }

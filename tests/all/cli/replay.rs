@@ -74,7 +74,7 @@ async fn a_false_word_about_an_approval_is_a_difference_at_its_place() {
             "response.ticket",
         ),
         ("Transfer_500_and_close_account_ACC123", 4, format!("{part}/error"), json!("no"), "error"),
-        ("close_account_acc123", 3, format!("{about}/args/account"), json!("ACC124"), "account"),
+        ("close_account_acc123", 3, format!("{about}/args/account_id"), json!("ACC124"), "args.account_id"),
         ("close_account_acc123", 3, format!("{about}/id"), json!("fc-2"), "Call.id"),
         ("close_account_acc123", 4, "/actions/skipSummarization".into(), json!(false), "Summ"),
         (
@@ -106,7 +106,7 @@ async fn a_false_word_about_an_approval_is_a_difference_at_its_place() {
             json!({"confirmed": false});
     };
     let output = falsified("tool_confirmation/transfer_200_confirmed.json", no, &[]).await;
-    assert!(out(&output).contains("The transfer of $200 was declined."), "{}", out(&output));
+    assert!(out(&output).contains("The transfer of 200 to BOB was declined."), "{}", out(&output));
     assert_eq!(code(&output), 1);
 }
 
@@ -249,7 +249,8 @@ async fn what_cannot_be_played_is_exit_code_2() {
         (
             "other.json",
             "other.json: no agent of the script is there; there are: account_agent, \
-             export_agent, reimbursement_agent, support_agent\n",
+             choice_agent, export_agent, reimbursement_agent, support_agent, \
+             tool_confirmation_agent\n",
         ),
     ] {
         let output = replay(directory.path(), &[file]).await;

@@ -8,7 +8,8 @@ use crate::wire::Content;
 /// All that is taken.
 pub fn cases() -> Vec<Case> {
     let part = |part: serde_json::Value| json!({"new_message": {"parts": [part]}});
-    let mut cases = vec![
+    let mut cases = super::approvals::accepted();
+    cases.extend([
         case("RunAsync", json!({"new_message": {"role": "model", "parts": [{"text": "hi"}]}})),
         case("RunAsync", json!({"new_message": {"role": "\0", "parts": [{"text": "hi"}]}})),
         case("RunAsync", part(json!({"text": "a\0b"}))),
@@ -88,7 +89,7 @@ pub fn cases() -> Vec<Case> {
             json!({"function_response": {"id": "$call", "name": "ask_for_approval",
                 "will_continue": false}, "response_json": format!(" {{\"a\":{}}}\n", "9".repeat(400))}),
         ),
-    ];
+    ]);
     for most in [0, -1, i32::MIN, i32::MAX] {
         cases.push(case("RunAsync", json!({"run_config": {"max_llm_calls": most}})));
     }

@@ -66,6 +66,8 @@ async fn holds(server: Server) {
         ("ListEvents", "page_token"),
         ("ListAgents", "page_token"),
         ("WatchInvocations", "cursor"),
+        ("ListApprovals", "page_token"),
+        ("WatchApprovals", "cursor"),
     ] {
         let page = match field {
             "cursor" => json!({}),
@@ -77,6 +79,8 @@ async fn holds(server: Server) {
             "ListInvocations" => read::<pb::ListInvocationsResponse>(&first).next_page_token,
             "ListEvents" => read::<pb::ListEventsResponse>(&first).next_page_token,
             "ListAgents" => read::<pb::ListAgentsResponse>(&first).next_page_token,
+            "ListApprovals" => read::<pb::ListApprovalsResponse>(&first).next_page_token,
+            "WatchApprovals" => read::<pb::WatchApprovalsResponse>(&first).cursor,
             _ => read::<pb::WatchInvocationsResponse>(&first).cursor,
         };
         assert_ne!(token, "", "{method} has more than one page");

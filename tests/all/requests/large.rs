@@ -27,6 +27,15 @@ const TEXTS: &[(&str, &str)] = &[
     ("UpdateSessionState", "request_id"),
     ("ListEvents", "page_token"),
     ("WatchSession", "invocation_id"),
+    ("ListApprovals", "page_token"),
+    ("GetApproval", "call_id"),
+    ("WatchApprovals", "cursor"),
+    ("DecideApproval", "reason"),
+    ("AssignApproval", "request_id"),
+    ("ExtendApproval", "comment"),
+    ("SummarizeApprovals", "app_name"),
+    ("ListStandingApprovals", "page_token"),
+    ("RevokeStandingApproval", "id"),
 ];
 
 #[tokio::test]

@@ -20,6 +20,8 @@ const OBJECTS: &[(&str, &str, &str)] = &[
     ("ImportSession", "state", "state"),
     ("ImportSession", "events", "events[1]"),
     ("UpdateSessionState", "state_delta", "state_delta"),
+    // Last: it answers the other session's call, whose result may be any object.
+    ("DecideApproval", "result", "result"),
 ];
 
 /// A request with this object in place of the valid one's.
@@ -32,6 +34,7 @@ fn with_bytes(method: &'static str, path: &'static str, object: &[u8]) -> Case {
         ("SubmitFunctionResponse", _) => {
             json!({"function_response": {"id": "$call", "name": "ask_for_approval"}})
         }
+        ("DecideApproval", _) => json!({"call_id": "$other_call", "verdict": "SUPPLY_RESULT"}),
         _ => json!({}),
     };
     if path != "new_message.parts" {

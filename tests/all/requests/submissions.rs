@@ -19,6 +19,7 @@ pub fn refused() -> Vec<Refused> {
         invalid(SUBMIT, named("a\0", "pay"), &["function_response.id"]),
         invalid(SUBMIT, named(&"x".repeat(129), "pay"), &["function_response.id"]),
         invalid(SUBMIT, named("adk-1", ""), &["function_response.name"]),
+        invalid(SUBMIT, named("$call", "adk_request_credential"), &["function_response.name"]),
         not(SUBMIT, named("adk-1", "pay"), "CALL_NOT_FOUND"),
         not(SUBMIT, named("$call", "pay"), "CALL_NAME_MISMATCH"),
         not(SUBMIT, named("$call", "ask_for_approval\0"), "CALL_NAME_MISMATCH"),

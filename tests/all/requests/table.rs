@@ -82,6 +82,26 @@ const IDS: &[(&str, &str, Rule, bool)] = &[
     ("WatchSession", "user_id", Rule::Id, true),
     ("WatchSession", "session_id", Rule::Id, true),
     ("WatchSession", "invocation_id", Rule::Id, false),
+    ("ListApprovals", "app_name", Rule::Name, false),
+    ("ListApprovals", "user_id", Rule::Id, false),
+    ("ListApprovals", "assignee", Rule::Id, false),
+    ("GetApproval", "call_id", Rule::Id, true),
+    ("WatchApprovals", "app_name", Rule::Name, false),
+    ("WatchApprovals", "user_id", Rule::Id, false),
+    ("WatchApprovals", "assignee", Rule::Id, false),
+    ("DecideApproval", "call_id", Rule::Id, true),
+    ("DecideApproval", "request_id", Rule::Request, false),
+    ("AssignApproval", "call_id", Rule::Id, true),
+    ("AssignApproval", "assignee", Rule::Id, false),
+    ("AssignApproval", "request_id", Rule::Request, false),
+    ("ExtendApproval", "call_id", Rule::Id, true),
+    ("ExtendApproval", "request_id", Rule::Request, false),
+    ("SummarizeApprovals", "app_name", Rule::Name, false),
+    ("ListStandingApprovals", "app_name", Rule::Name, false),
+    ("ListStandingApprovals", "user_id", Rule::Id, false),
+    ("ListStandingApprovals", "session_id", Rule::Id, false),
+    ("RevokeStandingApproval", "id", Rule::Id, true),
+    ("RevokeStandingApproval", "request_id", Rule::Request, false),
 ];
 
 fn wrong_ids(rule: Rule, required: bool) -> Vec<Value> {
@@ -121,6 +141,7 @@ pub fn refused() -> Vec<Refused> {
     cases.extend(states());
     cases.extend(super::histories::refused());
     cases.extend(super::submissions::refused());
+    cases.extend(super::approvals::refused());
     cases.extend(others());
     cases
 }
@@ -136,7 +157,14 @@ pub fn not(method: &'static str, patch: Value, reason: &'static str) -> Refused 
 /// Sizes, tokens and cursors.
 fn pages() -> Vec<Refused> {
     let mut cases = Vec::new();
-    for method in ["ListInvocations", "ListAgents", "ListSessions", "ListEvents"] {
+    for method in [
+        "ListInvocations",
+        "ListAgents",
+        "ListSessions",
+        "ListEvents",
+        "ListApprovals",
+        "ListStandingApprovals",
+    ] {
         for size in [-1, i32::MIN] {
             cases.push(invalid(method, json!({"page_size": size}), &["page_size"]));
         }
@@ -148,6 +176,7 @@ fn pages() -> Vec<Refused> {
     }
     for token in ["x", "!", "e30", "eyJmIjoieCIsImF0IjoxfQ"] {
         cases.push(not("WatchInvocations", json!({"cursor": token}), "CURSOR_INVALID"));
+        cases.push(not("WatchApprovals", json!({"cursor": token}), "CURSOR_INVALID"));
     }
     for after in [-1, i64::MIN] {
         for method in ["RunAsync", "WatchSession"] {
@@ -230,6 +259,11 @@ fn messages() -> Vec<Refused> {
             "RunAsync",
             parts(json!([{"file_data": {"mime_type": "text/plain", "display_name": "x"}}])),
             &["new_message.parts[0].file_data.file_uri"],
+        ),
+        invalid(
+            "RunAsync",
+            parts(json!([response("adk-1", "adk_request_credential")])),
+            &["new_message.parts[0].function_response.name"],
         ),
         not("RunAsync", parts(json!([response("$call", "pay")])), "CALL_NAME_MISMATCH"),
         not("RunAsync", parts(json!([response("adk-1", "pay")])), "CALL_NOT_FOUND"),

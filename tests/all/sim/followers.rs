@@ -284,8 +284,8 @@ pub async fn watch_invocations(world: Arc<World>) -> BTreeMap<InvocationId, Opti
                         cursor = Some(feed);
                     }
                 }
-                Ok((feed, Changed::Removed { id, .. })) => {
-                    told.insert(id, None);
+                Ok((feed, Changed::Removed(gone))) => {
+                    told.insert(gone.id, None);
                     cursor = Some(feed);
                 }
                 Ok((feed, Changed::CaughtUp)) => cursor = Some(feed),
