@@ -207,7 +207,10 @@ async fn filters_find_what_they_name() {
         let deny = decide(&all[0], Verdict::Deny);
         let done = world.approvals.decide_approval(deny).await.unwrap().into_inner();
         assert_eq!(done.approval.clone().unwrap().state(), State::Denied);
-        assert_eq!(story(&world.follow(&done).await.events).last().unwrap(), "clerk: It is not paid.");
+        assert_eq!(
+            story(&world.follow(&done).await.events).last().unwrap(),
+            "clerk: It is not paid."
+        );
         let denied = pb::ListApprovalsRequest {
             states: vec![State::Denied.into(), State::Pending.into()],
             ..wanted()
@@ -220,10 +223,8 @@ async fn filters_find_what_they_name() {
             let figures = world.approvals.summarize_approvals(request).await.unwrap().into_inner();
             let counts: Vec<_> =
                 figures.counts.iter().map(|one| (one.state(), one.kind(), one.count)).collect();
-            let expected = [
-                (State::Pending, Kind::LongRunning, 1),
-                (State::Denied, Kind::Confirmation, 1),
-            ];
+            let expected =
+                [(State::Pending, Kind::LongRunning, 1), (State::Denied, Kind::Confirmation, 1)];
             assert_eq!(counts, expected);
             assert_eq!(figures.oldest_pending.unwrap().call_id, all[1].call_id);
         }
@@ -415,7 +416,8 @@ async fn an_approval_is_for_what_was_seen_and_can_be_for_good() {
     let list = pb::ListStandingApprovalsRequest::default;
     let listed = world.approvals.list_standing_approvals(list()).await.unwrap().into_inner();
     assert_eq!(listed.standing_approvals, [standing.clone()]);
-    let revoke = pb::RevokeStandingApprovalRequest { id: standing.id.clone(), ..Default::default() };
+    let revoke =
+        pb::RevokeStandingApprovalRequest { id: standing.id.clone(), ..Default::default() };
     let revoked = world.approvals.revoke_standing_approval(revoke.clone()).await.unwrap();
     assert!(revoked.into_inner().revoked);
     assert!(world.approvals.revoke_standing_approval(revoke).await.is_ok(), "twice is fine");

@@ -66,15 +66,15 @@ async fn a_false_word_about_an_approval_is_a_difference_at_its_place() {
     let asked = "/content/parts/0/functionCall/args";
     let about = format!("{asked}/originalFunctionCall");
     for (name, event, place, value, shown) in [
-        (
-            "create_support_ticket",
-            5,
-            format!("{part}/ticket"),
-            json!("TICKET-2"),
-            "response.ticket",
-        ),
+        ("create_support_ticket", 5, format!("{part}/ticket_id"), json!("T"), "response.ticket_id"),
         ("Transfer_500_and_close_account_ACC123", 4, format!("{part}/error"), json!("no"), "error"),
-        ("close_account_acc123", 3, format!("{about}/args/account_id"), json!("ACC124"), "args.account_id"),
+        (
+            "close_account_acc123",
+            3,
+            format!("{about}/args/account_id"),
+            json!("ACC124"),
+            "args.account_id",
+        ),
         ("close_account_acc123", 3, format!("{about}/id"), json!("fc-2"), "Call.id"),
         ("close_account_acc123", 4, "/actions/skipSummarization".into(), json!(false), "Summ"),
         (
