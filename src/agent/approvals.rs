@@ -195,7 +195,7 @@ impl Approvals {
     /// tool needs no approval, and no rule was asked.
     pub fn judge(&self, tool: &Declaration, input: &Input<'_>) -> Option<Gate> {
         let said = &tool.approval;
-        let denied = self.find(&self.deny, Code::PolicyDenied, input);
+        let denied = self.denied(input);
         let need = match (&denied, &said.need) {
             (Some(Ok(why)), _) => return Some(self.gate(tool, Judged::Deny, why.clone())),
             // Whether it is forbidden cannot be told.
@@ -223,11 +223,19 @@ impl Approvals {
         }
     }
 
-    /// Why a call is forbidden, if it is; a rule that cannot be evaluated forbids it here. Asked
-    /// again when a body is about to start, whoever approved it.
-    pub fn denied(&self, input: &Input<'_>) -> Option<Why> {
-        let found = self.find(&self.deny, Code::PolicyDenied, input)?;
-        Some(found.unwrap_or_else(|failed| Why { code: Code::PolicyDenied, ..failed }))
+    /// Why a call is forbidden, if it is, or an error that says why that cannot be told. A rule that
+    /// forbids it counts whatever the others say. Asked again when a body is about to start.
+    pub fn denied(&self, input: &Input<'_>) -> Option<Result<Why, Why>> {
+        let found = |rule: &Rule| self.find(std::slice::from_ref(rule), Code::PolicyDenied, input);
+        let mut failed = None;
+        for rule in &self.deny {
+            match found(rule) {
+                Some(Ok(why)) => return Some(Ok(why)),
+                Some(Err(why)) => failed = failed.or(Some(why)),
+                None => {}
+            }
+        }
+        failed.map(Err)
     }
 
     /// What a tool is, whatever its name: approvals for good are for this and no other.

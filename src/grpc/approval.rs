@@ -117,7 +117,7 @@ impl ApprovalService for Inbox {
         let body = message.encode_to_vec();
         let (decide, mark) = decision::decide(message, self.runner.now()).map_err(status)?;
         let done = self.runner.decide_approval(caller(&peer, mark, &body), decide).await;
-        let done = done.map_err(status)?;
+        let done = done.map_err(|refusal| status(decision::refused(refusal)))?;
         let outcome = match done.outcome {
             Answered::Applied | Answered::Progress => Outcome::Applied,
             Answered::Queued => Outcome::Queued,

@@ -322,7 +322,7 @@ impl Inner {
                 verdict,
                 reason: decide.reason.clone(),
                 edited,
-                remember: decide.remember.clone(),
+                remember: decide.remember,
             }),
             field: if verdict == Verdict::SupplyResult { "result" } else { "decision" }.to_owned(),
         })

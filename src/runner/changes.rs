@@ -60,6 +60,9 @@ pub enum Changed<V, G> {
     CaughtUp,
 }
 
+/// A change, with the feed number to go on from after it.
+pub type Told<R> = (u64, Changed<<R as Resource>::View, <R as Resource>::Gone>);
+
 /// A watched list: what it holds, then each change.
 pub struct Changes<R: Resource> {
     inner: Arc<Inner>,
@@ -71,7 +74,7 @@ pub struct Changes<R: Resource> {
     /// The feed number before which everything may have been told already.
     known_before: u64,
     told: BTreeSet<String>,
-    pending: VecDeque<(u64, Changed<R::View, R::Gone>)>,
+    pending: VecDeque<Told<R>>,
     woken: signal::Receiver,
 }
 
@@ -173,7 +176,7 @@ impl<R: Resource> Changes<R> {
 
     /// The next change, with the feed number to go on from after it. It can be dropped at any
     /// await.
-    pub async fn next(&mut self) -> Result<(u64, Changed<R::View, R::Gone>), Refusal> {
+    pub async fn next(&mut self) -> Result<Told<R>, Refusal> {
         loop {
             if let Some(next) = self.pending.pop_front() {
                 return Ok(next);

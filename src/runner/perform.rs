@@ -18,7 +18,7 @@ use crate::agent::approvals::Approvals;
 use crate::agent::{self, cel};
 use crate::model::{self, Pieces, Request, Said};
 use crate::session::Session;
-use crate::session::approval::{Code, Gate, Raised};
+use crate::session::approval::{Gate, Raised};
 use crate::session::call::{Behaviour, Call, Effect, Kind, Spec};
 use crate::session::content::{Actions, CallFacts, Data, Event, FunctionCall, Object, Part};
 use crate::session::decide::Reply;
@@ -144,11 +144,13 @@ impl Inner {
         let asked = call.gated.as_ref().and_then(|gated| gated.confirmation.as_ref());
         let agreed = asked.is_some_and(|said| said.confirmed);
         let input = input(role, &session.key, part, &call.spec.args);
-        let denied = role.agent.approvals.denied(&input)?;
-        (denied.code == Code::PolicyDenied || !agreed).then(|| {
-            let rule = denied.rule;
-            format!("POLICY_DENIED: the agent's policy forbids this call ({rule}). It was not run.")
-        })
+        let rule = match role.agent.approvals.denied(&input)? {
+            Ok(why) => why.rule,
+            Err(why) if !agreed => why.rule,
+            Err(_) => return None,
+        };
+        let text = "POLICY_DENIED: the agent's policy forbids this call";
+        Some(format!("{text} ({rule}). It was not run."))
     }
 
     /// The state that a body sees: all of it, with prefixes.

@@ -305,7 +305,8 @@ impl Inner {
         if message.parts.iter().any(|part| part.response().is_none()) {
             return Err(Refusal::new(
                 Reason::MixedMessage,
-                "a message that answers calls must hold function responses only",
+                "a message that answers calls must hold function responses only: the session has \
+                 the conversation, so send its session_id with nothing but the answers",
             ));
         }
         let answers = message.responses().enumerate().map(|(n, part)| Incoming {

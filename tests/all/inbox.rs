@@ -12,7 +12,9 @@ use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 use tonic_types::StatusExt;
 
-use crate::support::{Client, Server, Told, USER, agents, json as plain, reason, say, story};
+use crate::support::{
+    Client, Server, Told, USER, agents, fields, json as plain, reason, say, story,
+};
 
 const CLERK: &str = "
 name: clerk
@@ -35,6 +37,7 @@ tools:
     parameters: {type: object, properties: {}}
     long_running: true
     inbox: true
+    answer_schema: {type: object, required: [status]}
     returns: {status: pending}
 script:
   - when: {user: pay}
@@ -415,7 +418,7 @@ async fn an_approval_is_for_what_was_seen_and_can_be_for_good() {
     assert_ne!(other.begin.session_id, session);
     let list = pb::ListStandingApprovalsRequest::default;
     let listed = world.approvals.list_standing_approvals(list()).await.unwrap().into_inner();
-    assert_eq!(listed.standing_approvals, [standing.clone()]);
+    assert_eq!(listed.standing_approvals, std::slice::from_ref(&standing));
     let revoke =
         pb::RevokeStandingApprovalRequest { id: standing.id.clone(), ..Default::default() };
     let revoked = world.approvals.revoke_standing_approval(revoke.clone()).await.unwrap();
@@ -438,6 +441,14 @@ async fn a_result_is_supplied_and_the_settings_are_told() {
     assert_eq!(verdicts, [Verdict::SupplyResult]);
     let status = world.approvals.decide_approval(decide(approval, Verdict::Approve)).await;
     assert_eq!(reason(&status.unwrap_err()).1, "VERDICT_NOT_ALLOWED");
+    let wrong = pb::DecideApprovalRequest {
+        result_json: "{}".into(),
+        ..decide(approval, Verdict::SupplyResult)
+    };
+    let status = world.approvals.decide_approval(wrong).await.unwrap_err();
+    assert_eq!(reason(&status).1, "RESPONSE_SCHEMA_VIOLATION");
+    assert_eq!(fields(&status), ["result"]);
+    assert!(status.message().starts_with("result: "), "{}", status.message());
     let request = pb::DecideApprovalRequest {
         result_json: r#"{"status": "yes", "n": 12345678901234567890}"#.into(),
         ..decide(approval, Verdict::SupplyResult)

@@ -133,15 +133,25 @@ fn what_is_denied_never_runs() {
     assert_eq!((gate.judged, gate.why.code), (Judged::Run, Code::AgentDefault));
     assert_eq!(gate.why.revision.len(), 23);
 
-    // One that cannot be told asks a person, whom no rule stands in for; at the start of the body
-    // it still must be told.
+    // One that cannot be told hides none that forbids.
+    let list = [("broken", "args.none > 1"), ("huge", "args.amount >= 1000000")];
+    let both = Approvals { deny: rules(&list), ..Approvals::default() };
+    let denied = found(judge(&both, &tool(None), json!(1_000_000)));
+    assert_eq!(denied, Some((Judged::Deny, Code::PolicyDenied, "huge".into())));
+
+    // One that cannot be told asks a person, whom no rule stands in for.
     let gate = judge(&said, &tool(Some(Need::Never)), json!("x")).unwrap();
     assert_eq!((gate.judged, gate.why.code), (Judged::Ask, Code::RuleFailed));
     assert_eq!((gate.max_auto, gate.auto), (0, None));
-    let denied = |amount| said.denied(&input(&args(amount))).map(|why| (why.code, why.rule));
+    let denied = |amount| {
+        said.denied(&input(&args(amount))).map(|said| {
+            let why = said.unwrap_or_else(|failed| failed);
+            (why.code, why.rule)
+        })
+    };
     assert_eq!(denied(json!(1)), None);
     assert_eq!(denied(json!(2_000_000)), Some((Code::PolicyDenied, "huge".into())));
-    assert_eq!(denied(json!("x")), Some((Code::PolicyDenied, "huge".into())));
+    assert_eq!(denied(json!("x")), Some((Code::RuleFailed, "huge".into())));
 }
 
 #[test]

@@ -41,9 +41,7 @@ mod tests {
     fn spans_and_times_are_read() {
         assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(span("3d"), Ok(Duration::from_secs(3 * 24 * 3600)));
-        for text in
-            ["", "s", "1", "1.5h", "-1h", "1 h", "1y", "4000d", "18446744073709551615d", "é"]
-        {
+        for text in ["", "s", "1", "1.5h", "-1h", "1 h", "1y", "0s", "99999d", "é"] {
             assert!(span(text).is_err(), "{text}");
         }
         let read = time("2026-01-31T12:00:00Z").unwrap();

@@ -267,6 +267,25 @@ pub(crate) fn decide(
     faults.finish(decide).map(|decide| (decide, mark))
 }
 
+/// A refusal of an answer, in the words of the decision that it was.
+pub(crate) fn refused(mut refusal: Refusal) -> Refusal {
+    const NAMES: [(&str, &str); 2] = [("result.response", "result"), ("decision", "verdict")];
+    let renamed = |text: &str| {
+        let name = NAMES.iter().find(|(name, _)| text.starts_with(name));
+        name.map(|(name, told)| format!("{told}{}", &text[name.len()..]))
+    };
+    for text in refusal
+        .violations
+        .iter_mut()
+        .map(|violation| &mut violation.field)
+        .chain(refusal.details.get_mut("field"))
+        .chain([&mut refusal.message])
+    {
+        *text = renamed(text).unwrap_or_else(|| std::mem::take(text));
+    }
+    refusal
+}
+
 fn read_remember(
     remember: pb::decide_approval_request::Remember,
     now: u64,

@@ -184,7 +184,7 @@ impl Session {
     }
 
     /// A held call comes into the inbox.
-    pub(super) fn into_inbox(&mut self, record: &Record, id: &CallId, code: Code) {
+    pub(super) fn enter_inbox(&mut self, record: &Record, id: &CallId, code: Code) {
         let Some(call) = self.calls.get(id) else { return };
         let turn = self.turn(call).into_iter().filter(|other| &other.spec.id != id);
         let siblings = turn.map(sibling).collect();

@@ -129,7 +129,7 @@ impl Session {
                     call.phase = Phase::Held(Kind::UnknownOutcome);
                     call.body = None;
                 }
-                self.into_inbox(record, call, Code::UnknownOutcome);
+                self.enter_inbox(record, call, Code::UnknownOutcome);
                 touched.calls.insert(call.clone());
                 self.touch_owner_of(call, touched);
             }
@@ -338,7 +338,7 @@ impl Session {
             Some(_) => Code::LongRunning,
             None => return,
         };
-        self.into_inbox(record, id, code);
+        self.enter_inbox(record, id, code);
     }
 
     fn responded(

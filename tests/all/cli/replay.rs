@@ -248,9 +248,8 @@ async fn what_cannot_be_played_is_exit_code_2() {
         ),
         (
             "other.json",
-            "other.json: no agent of the script is there; there are: account_agent, \
-             choice_agent, export_agent, reimbursement_agent, support_agent, \
-             tool_confirmation_agent\n",
+            "other.json: no agent of the script is there; there are: account_agent, choice_agent, \
+             export_agent, reimbursement_agent, support_agent, tool_confirmation_agent\n",
         ),
     ] {
         let output = replay(directory.path(), &[file]).await;
