@@ -70,24 +70,27 @@ async fn streaming(
         let mode = StreamingMode::Sse.into();
         request.run_config = Some(RunConfig { streaming_mode: mode, ..Default::default() });
         let mut events = client.run(request);
-        let mut spoke = false;
+        let mut begun = String::new();
         let end = loop {
             let event = events.next().await?.ok_or("the stream had no end")?;
             if let Some(Mark::End(end)) = event.mark {
                 break end;
             }
-            let parts = event.content.iter().flat_map(|content| &content.parts);
-            for text in parts.filter(|_| event.partial).filter_map(|part| match &part.data {
-                Some(Data::Text(text)) => Some(text),
-                _ => None,
-            }) {
-                write!(out, "{}{text}", if spoke { "" } else { "weather_agent: " })?;
-                spoke = true;
+            for part in event.content.iter().flat_map(|content| &content.parts) {
+                let Some(Data::Text(text)) = &part.data else { continue };
+                // The whole text follows its pieces; who came late for them has it there.
+                let new = text.strip_prefix(&*begun).filter(|_| !event.partial).unwrap_or(text);
+                if begun.is_empty() {
+                    write!(out, "{}: ", event.author)?;
+                }
+                write!(out, "{new}")?;
+                begun += new;
+                if !event.partial {
+                    writeln!(out)?;
+                    begun.clear();
+                }
             }
         };
-        if spoke {
-            writeln!(out)?;
-        }
         let Some(first) = end.held_calls.first() else { return Ok(()) };
         request = say(&first.session_id, decide(out, &end, &agree)?);
     }

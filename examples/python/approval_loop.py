@@ -45,14 +45,18 @@ def whole(events):
 
 def pieces(events):
     """Prints the text as it is spoken, and collects what waits until the stream has ended."""
-    held, spoke = [], False
+    held, begun = [], ""
     for event in events:
-        for part in event.content.parts if event.partial else ():
-            print(part.text if spoke else f"{event.author}: {part.text}", end="", flush=True)
-            spoke = True
+        for part in event.content.parts:
+            # The whole text follows its pieces; who came late for them has it there.
+            new = part.text if event.partial else part.text.removeprefix(begun)
+            if new:
+                print(new if begun else f"{event.author}: {new}", end="", flush=True)
+                begun += new
+            if begun and not event.partial:
+                print()
+                begun = ""
         held.extend(event.end.held_calls)
-    if spoke:
-        print()
     return held
 
 
