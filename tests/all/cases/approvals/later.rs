@@ -163,3 +163,76 @@ async fn edited_arguments_run_and_the_model_hears_which() {
     let end = approval(&stage, id(question)).await;
     assert!(end.story.iter().any(|note| note.what() == What::Edited));
 }
+
+/// An approval for good can have an end, and nothing runs by it from then on.
+#[tokio::test]
+async fn peers_14_maf_h_a_standing_approval_until_a_time() {
+    use pb::decide_approval_request::{Remember, remember::Scope};
+    let clock = Clock::manual(1_769_860_800_000_000);
+    let mut stage = Setting::new().clock(&clock).tool(asks("pay")).set().await;
+    let told = stage.say("call pay").await;
+    let session = told.begin.session_id.clone();
+    let until = |seconds: i64| {
+        let until = Some(countersign::proto::wkt::Timestamp { seconds, nanos: 0 });
+        move |request: &mut pb::DecideApprovalRequest| {
+            request.remember = Some(Remember { scope: Scope::Tool.into(), until });
+        }
+    };
+    let question = &told.end.held_calls[0];
+    let past = stage.decide(question, Verdict::Approve, until(1_769_860_800)).await.unwrap_err();
+    assert_eq!(crate::support::fields(&past), ["remember.until"]);
+    stage.decide(question, Verdict::Approve, until(1_769_860_860)).await.unwrap();
+    clock.advance(Duration::from_secs(59));
+    assert_eq!(stage.say_in(&session, "call pay").await.end.state(), State::Completed);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(open(&stage.say_in(&session, "call pay").await), ["pay({})"]);
+}
+
+/// A long-running tool that asks before it starts: the agreement starts it, and its outcome still
+/// comes from outside.
+#[tokio::test]
+async fn adk_4_3_a_long_running_tool_asks_before_it_starts() {
+    for tool in [Closure::asks("ask"), Closure::waits("ask")] {
+        let tool = tool.gated();
+        let ran = tool.runs();
+        let mut stage = Setting::new().tool(tool).set().await;
+        let told = stage.say("call ask").await;
+        assert_eq!((open(&told), ran.get()), (vec!["ask({})".to_owned()], 0));
+        let next = stage.confirm(&told.end.held_calls[0], true).await;
+        assert_eq!((next.end.state(), ran.get()), (State::Paused, 1));
+        let [held] = &next.end.held_calls[..] else { panic!("{next:?}") };
+        assert_eq!(held.kind(), pb::call::Kind::LongRunning);
+        let rest = stage.answer(held, json!({"status": "approved"})).await;
+        assert_eq!(rest.end.state(), State::Completed);
+        assert_eq!(heard(&stage), [r#"ask {"status":"approved"}"#]);
+        assert_eq!(ran.get(), 1);
+    }
+}
+
+/// What nobody knows the outcome of runs again by a person's word only, and not while the first
+/// body may be at work.
+#[tokio::test]
+async fn an_unknown_outcome_is_run_again_when_it_is_allowed() {
+    use countersign::tool::Outcome;
+    let clock = Clock::manual(1_769_860_800_000_000);
+    let pay = Closure::new("pay", |_, context: countersign::tool::Context| async move {
+        match context.idempotency_key().ends_with("/1") {
+            true => Outcome::Unknown("the line was cut".into()),
+            false => Outcome::Value(json!({"did": "pay"})),
+        }
+    });
+    let ran = pay.runs();
+    let mut stage = Setting::new().clock(&clock).tool(pay).set().await;
+    let told = stage.say("call pay").await;
+    let held = &told.end.held_calls[0];
+    assert_eq!(held.kind(), pb::call::Kind::UnknownOutcome);
+    let early = stage.decide(held, Verdict::RunAgain, |_| {}).await;
+    assert_eq!(why(early), "VERDICT_NOT_ALLOWED");
+    assert_eq!(ran.get(), 1);
+    clock.advance(Duration::from_secs(600));
+    let rest = stage.decide(held, Verdict::RunAgain, |_| {}).await.unwrap();
+    assert_eq!((rest.end.state(), ran.get()), (State::Completed, 2));
+    assert_eq!(heard(&stage), [super::did("pay")]);
+    let again = stage.decide(held, Verdict::RunAgain, |request| request.force = true).await;
+    assert_eq!(why(again), "CALL_ALREADY_ANSWERED");
+}
