@@ -3,7 +3,8 @@
 //! As in ADK's own runner these say nothing and are not compared: ids and times of events,
 //! invocations, finish reasons, costs and signatures. Calls are numbered in their order. Numbers
 //! are compared as decimals: 150 is 150.0. What one side does not have (an event before its node
-//! had a path) is not compared either.
+//! had a path) is not compared either, nor is the role of an event that asks for confirmations:
+//! before ADK's version 2 it was the user's.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::Played;
-use crate::session::content::{Data, Event, Part, Role};
+use crate::session::approval::CONFIRMATION;
+use crate::session::content::{Data, Event, FunctionCall, Part, Role};
 use crate::session::id::CallId;
 use crate::session::json::same;
 
@@ -97,9 +99,12 @@ fn normal_event(event: &Event, calls: &mut BTreeMap<CallId, usize>) -> Value {
     put("author", event.author.as_str().into());
     put("nodePath", frame.map_or(more.node_path, |frame| frame.to_string()).into());
     if let Some(content) = &event.content {
-        let role = if content.role == Role::Model { "model" } else { "user" };
         let parts: Vec<Value> = content.parts.iter().map(|p| normal_part(p, calls)).collect();
-        put("content", json!({"role": role, "parts": parts}));
+        let mut normal = json!({ "parts": parts });
+        if !content.calls().any(|call| call.name == CONFIRMATION) {
+            normal["role"] = if content.role == Role::Model { "model" } else { "user" }.into();
+        }
+        put("content", normal);
     }
     let held = event.long_running_tool_ids.iter().flatten();
     let mut held: Vec<Value> = held.map(|id| numbered(calls, id)).collect();
@@ -109,6 +114,12 @@ fn normal_event(event: &Event, calls: &mut BTreeMap<CallId, usize>) -> Value {
     put("stateDelta", actions.state_delta.clone().into());
     put("skipSummarization", actions.skip_summarization.into());
     put("escalate", actions.escalate.into());
+    let asked = actions.requested_tool_confirmations.iter();
+    let asked = asked.map(|(id, asked)| {
+        let confirmation = json!({"hint": asked.hint, "payload": asked.payload});
+        (numbered(calls, id).as_str().unwrap_or_default().to_owned(), confirmation)
+    });
+    put("requestedToolConfirmations", Value::Object(asked.collect()));
     put("transferToAgent", more.transfer_to_agent.into());
     put("artifactDelta", json!(more.artifact_delta));
     put("branch", more.branch.into());
@@ -126,7 +137,7 @@ fn normal_part(part: &Part, calls: &mut BTreeMap<CallId, usize>) -> Value {
         None => json!({}),
         Some(Data::Text(text)) => json!({ "text": text }),
         Some(Data::FunctionCall(call)) => json!({"functionCall":
-            {"id": numbered(calls, &call.id), "name": call.name, "args": call.args}}),
+            {"id": numbered(calls, &call.id), "name": call.name, "args": normal_args(call, calls)}}),
         Some(Data::FunctionResponse(answer)) => json!({"functionResponse":
             {"id": numbered(calls, &answer.id), "name": answer.name, "response": answer.response}}),
         Some(Data::InlineData(blob)) => json!({"inlineData":
@@ -142,6 +153,18 @@ fn normal_part(part: &Part, calls: &mut BTreeMap<CallId, usize>) -> Value {
         normal["thought"] = true.into();
     }
     normal
+}
+
+/// The arguments of a call; a question names the call that it is about.
+fn normal_args(call: &FunctionCall, calls: &mut BTreeMap<CallId, usize>) -> Value {
+    let mut args = Value::Object(call.args.clone());
+    if call.name == CONFIRMATION
+        && let Some(id) = args.pointer_mut("/originalFunctionCall/id")
+        && let Some(about) = id.as_str().and_then(|id| CallId::parse(id).ok())
+    {
+        *id = numbered(calls, &about);
+    }
+    args
 }
 
 /// What kind of event it is: those of the same kind are compared with each other.

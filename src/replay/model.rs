@@ -6,13 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use crate::model::{Error, Model, Pieces, Reply, Request, Said};
+use crate::session::approval::{CONFIRMATION, CREDENTIAL};
 use crate::session::content::{Data, Event, Part, Role};
 
 /// The name that it is registered under.
 pub(super) const NAME: &str = "replay";
 
-/// Calls that ADK's framework makes in a model's name.
-const FRAMEWORK: &str = "adk_request_";
+/// Calls that are made in a model's name. Requests for input are the model's own.
+const FRAMEWORK: [&str; 2] = [CONFIRMATION, CREDENTIAL];
 
 /// Recorded replies that were not given yet.
 pub(super) struct Recorded(Mutex<VecDeque<Result<Reply, Error>>>);
@@ -31,7 +32,7 @@ fn reply(event: &Event) -> Option<Result<Reply, Error>> {
         return (!code.is_empty()).then_some(Err(Error { code, message }));
     };
     let framework = content.calls().next().is_some()
-        && content.calls().all(|call| call.name.starts_with(FRAMEWORK));
+        && content.calls().all(|call| FRAMEWORK.contains(&call.name.as_str()));
     if content.role != Role::Model || framework {
         return None;
     }

@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::session::approval::{CONFIRMATION, CREDENTIAL};
 use crate::session::content::{
     Content, Data, Event, FunctionCall, FunctionResponse, Object, Part, Role,
 };
@@ -140,7 +141,10 @@ fn lines<'a>(history: &'a [Told], to: Frame<'_>) -> Vec<Line<'a>> {
         let Some(content) = &told.event.content else { continue };
         let at = lines.len();
         let (mut parts, mut answered) = (Vec::new(), None);
-        for part in content.parts.iter().filter(|part| !asks_people(part)) {
+        // A call of this name that a model made itself is a call like any other: it has failed, and
+        // the model must hear so.
+        let hidden = |part: &Part| told.seen.is_none() && asks_people(part);
+        for part in content.parts.iter().filter(|part| !hidden(part)) {
             let Some(response) = part.response() else {
                 parts.push(part);
                 continue;
@@ -157,7 +161,8 @@ fn lines<'a>(history: &'a [Told], to: Frame<'_>) -> Vec<Line<'a>> {
             let last = lines[caller].answers.last_mut().expect("it was just answered");
             last.beside = std::mem::take(&mut parts);
         }
-        callers.extend(content.calls().map(|call| (&call.id, at)));
+        let visible = parts.iter().filter_map(|part| part.call());
+        callers.extend(visible.map(|call| (&call.id, at)));
         lines.push(Line { told, role: content.role, parts, answered, answers: Vec::new() });
     }
     lines
@@ -303,12 +308,7 @@ fn made_up(call: &FunctionCall) -> Part {
 /// Whether a part belongs to a question that ADK asks people in a model's name, not to the model's
 /// own words.
 fn asks_people(part: &Part) -> bool {
-    let name = match (part.call(), part.response()) {
-        (Some(call), _) => &call.name,
-        (_, Some(response)) => &response.name,
-        _ => return false,
-    };
-    matches!(name.as_str(), "adk_request_confirmation" | "adk_request_credential")
+    part.call().is_some_and(|call| [CONFIRMATION, CREDENTIAL].contains(&call.name.as_str()))
 }
 
 /// Whether the parts tell a model nothing: there are none, or only thoughts and empty texts.

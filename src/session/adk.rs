@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::content::{Actions, CallFacts, Content, Data, Event, Imported, Object, Usage};
+use super::content::{
+    Actions, CallFacts, Content, Data, Event, Imported, Object, ToolConfirmation, Usage,
+};
 use super::draft::Mint;
 use super::id::{CallId, EventId, InvocationId, MAX_ID_BYTES};
 use super::json::{self, MAX_ARGS_DEPTH, MAX_DEPTH};
@@ -352,6 +354,7 @@ impl History<'_> {
             actions.escalate = self.reader.flag(&said, "escalate");
             imported.transfer_to_agent = self.reader.text(&said, "transferToAgent");
             imported.artifact_delta = self.versions(&said);
+            actions.requested_tool_confirmations = self.confirmations(&said);
         }
         let reader = &mut self.reader;
         if let Some(node) = reader.fields(fields, "nodeInfo") {
@@ -380,5 +383,24 @@ impl History<'_> {
             Some((name.clone(), version?))
         };
         files.iter().filter_map(version).collect()
+    }
+    /// What was asked about calls, by their ids; that nobody had said yes yet is not kept.
+    fn confirmations(&mut self, fields: &Fields<'_>) -> BTreeMap<CallId, ToolConfirmation> {
+        let name = "requestedToolConfirmations";
+        let Some(asked) = self.reader.fields(fields, name) else { return BTreeMap::new() };
+        let path = fields.path(name);
+        let confirmation = |(id, value): (&String, &Value)| {
+            let id = parse(&mut self.reader, &path, id.clone(), CallId::parse)?;
+            let Value::Object(said) = value else {
+                self.reader.fault(format!("{path}.{id}"), "must be an object");
+                return None;
+            };
+            let said = Fields::new(said, format!("{path}.{id}"));
+            let hint = self.reader.text(&said, "hint");
+            let payload = said.get("payload");
+            let payload = payload.and_then(|(v, path)| self.reader.json(v, &path, MAX_DEPTH));
+            Some((id, ToolConfirmation { hint, payload }))
+        };
+        asked.iter().filter_map(confirmation).collect()
     }
 }

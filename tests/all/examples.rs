@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 use crate::support::{Server, story};
 
 #[allow(dead_code, clippy::duplicate_mod)]
+#[path = "../../examples/approval_loop.rs"]
+mod approval_loop;
+#[allow(dead_code, clippy::duplicate_mod)]
 #[path = "../../examples/reimbursement_agent.rs"]
 mod reimbursement_agent;
 #[allow(dead_code, clippy::duplicate_mod)]
@@ -63,6 +66,43 @@ async fn the_ticket_agent_in_a_file() {
     let mut out = Vec::new();
     ticket_agent::play(builder, &mut out).await.unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), TICKET);
+}
+
+#[tokio::test]
+async fn the_loops_of_approval() {
+    let mut out = Vec::new();
+    approval_loop::play(&mut out).await.unwrap();
+    let told = String::from_utf8(out).unwrap();
+    // Ids differ from run to run.
+    let shown: Vec<&str> =
+        told.lines().filter(|line| !line.contains("adk_request_confirmation")).collect();
+    let declined = countersign::session::approval::DECLINED;
+    let waits = format!(r#"{{"error":"{}"}}"#, countersign::session::approval::PLACEHOLDER);
+    let refused = format!(
+        r#"{{"error":"{}","reason":"{declined}"}}"#,
+        countersign::session::approval::REJECTED
+    );
+    let expected = format!(
+        r#"user: How is the weather in Amsterdam and Oslo?
+weather_agent → get_weather({{"place":"Amsterdam"}})
+weather_agent → get_weather({{"place":"Oslo"}})
+weather_agent ← get_weather {waits}
+weather_agent ← get_weather {waits}
+(PAUSED)
+  may it call get_weather with {{"place":"Amsterdam"}}? yes
+  may it call get_weather with {{"place":"Oslo"}}? no
+weather_agent ← get_weather {{"high":15,"place":"Amsterdam","weather":"cloudy"}}
+weather_agent ← get_weather {refused}
+weather_agent: It is cloudy in Amsterdam, with up to 15 degrees.
+
+I may not look up Oslo: {declined}
+(COMPLETED)
+user: How is the weather in Lima?
+  may it call get_weather with {{"place":"Lima"}}? yes
+weather_agent: It is cloudy in Lima, with up to 15 degrees.
+"#
+    );
+    assert_eq!(shown.join("\n") + "\n", expected);
 }
 
 /// A function that gives this.

@@ -228,3 +228,19 @@ fn digits_beside_doubles_are_taken_and_nothing_else() {
         assert_eq!(args(other), seen, "{other}");
     }
 }
+
+#[test]
+fn what_was_asked_about_calls_is_read() {
+    let text = r#"[{"author": "clerk", "actions": {"requestedToolConfirmations": {
+        "fc-1": {"hint": "May I?", "confirmed": false, "payload": {"days": 2}}, "fc-2": {}}}}]"#;
+    let asked = events(text).remove(0).actions.requested_tool_confirmations;
+    let asked: Vec<_> = asked.iter().map(|(id, asked)| (id.as_str(), asked)).collect();
+    let hint = "May I?".to_owned();
+    let first = ToolConfirmation { hint, payload: Some(json!({"days": 2})) };
+    assert_eq!(asked, [("fc-1", &first), ("fc-2", &ToolConfirmation::default())]);
+    let text = r#"[{"author": "clerk", "actions": {"requestedToolConfirmations": {
+        "fc-1": true, "fc-2": {"hint": 1}}}}]"#;
+    let fields: Vec<String> = wrong(text).into_iter().map(|(field, _)| field).collect();
+    let at = "events[0].actions.requestedToolConfirmations";
+    assert_eq!(fields, [format!("{at}.fc-1"), format!("{at}.fc-2.hint")]);
+}

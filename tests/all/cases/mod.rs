@@ -3,6 +3,7 @@
 //! tested.
 
 mod answers;
+mod approvals;
 mod basics;
 mod exact;
 mod flow;

@@ -4,11 +4,13 @@
 //! A text `call pay {"sum": 1} & ask` makes those calls; any other text is echoed. Responses are
 //! repeated as `heard NAME RESPONSE`, unless a cue of the stage says otherwise.
 
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use countersign::agent::approvals::{Need, ToolApproval};
 use countersign::agent::{Behaviour, Body, Declaration};
 use countersign::app::Builder;
 use countersign::model::{Error, Model, Pieces, Reply, Request, Said};
@@ -85,6 +87,17 @@ impl Closure {
     pub fn with(mut self, change: impl FnOnce(&mut Behaviour)) -> Self {
         change(&mut self.declaration.behaviour);
         self
+    }
+
+    /// What it says of approval.
+    pub fn approval(mut self, change: impl FnOnce(&mut ToolApproval)) -> Self {
+        change(&mut self.declaration.approval);
+        self
+    }
+
+    /// Its calls always wait for a person.
+    pub fn gated(self) -> Self {
+        self.approval(|approval| approval.need = Some(Need::Always))
     }
 
     pub fn parameters(mut self, schema: Value) -> Self {
@@ -254,6 +267,7 @@ pub struct Setting {
     tools: String,
     more: String,
     store: Arc<Memory>,
+    file: Option<PathBuf>,
 }
 
 impl Setting {
@@ -265,12 +279,31 @@ impl Setting {
             tools: String::new(),
             more: String::new(),
             store: Arc::new(Memory::new(Clock::system())),
+            file: None,
         }
     }
 
     pub fn tool(mut self, tool: Closure) -> Self {
         self.tools += &format!("  - name: {}\n", tool.declaration().name);
         self.builder = self.builder.tool(tool);
+        self
+    }
+
+    /// A tool of the server itself.
+    pub fn built_in(mut self, name: &str) -> Self {
+        self.tools += &format!("  - name: {name}\n");
+        self
+    }
+
+    /// On a store that another server may have used before.
+    pub fn store(mut self, store: &Arc<Memory>) -> Self {
+        self.store = store.clone();
+        self
+    }
+
+    /// In a file.
+    pub fn sqlite(mut self, path: &Path) -> Self {
+        self.file = Some(path.to_owned());
         self
     }
 
@@ -303,11 +336,14 @@ impl Setting {
     }
 
     pub async fn set(self) -> Stage {
-        let Self { builder, recorder, tools, more, store } = self;
+        let Self { builder, recorder, tools, more, store, file: path } = self;
         let tools = if tools.is_empty() { String::new() } else { format!("tools:\n{tools}") };
         let file = format!("name: {APP}\nmodel: recorder\n{more}{tools}");
         let builder = builder.model("recorder", recorder.clone()).agent_file("clerk.yaml", &file);
-        let server = Server::start_on(builder, store).await;
+        let server = match path {
+            Some(path) => Server::stored(builder.sqlite(path)).await,
+            None => Server::start_on(builder, store).await,
+        };
         let client = server.client().await;
         Stage { server, client, asked: recorder.asked }
     }

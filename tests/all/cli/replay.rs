@@ -11,12 +11,18 @@ use super::{code, err, out};
 const DINNER: &str = "human_in_loop/reimburse_dinner_approved.json";
 
 /// The scripts that come with the project.
-const SCRIPTS: [&str; 5] = [
-    "human_in_loop/auto_reimburse_coffee.json",
-    "human_in_loop/reimburse_dinner.json",
-    DINNER,
-    "long_running_functions/export_to_csv.json",
-    "long_running_functions/export_to_csv_and_json.json",
+const SCRIPTS: [(&str, usize); 11] = [
+    ("human_in_loop/auto_reimburse_coffee.json", 4),
+    ("human_in_loop/reimburse_dinner.json", 4),
+    (DINNER, 8),
+    ("long_running_functions/export_to_csv.json", 6),
+    ("long_running_functions/export_to_csv_and_json.json", 10),
+    ("request_input_tool/create_support_ticket.json", 6),
+    ("tool_confirmation/Transfer_500_and_close_account_ACC123.json", 10),
+    ("tool_confirmation/close_account_acc123.json", 7),
+    ("tool_confirmation/transfer_200_confirmed.json", 8),
+    ("tool_confirmation/transfer_200_declined.json", 8),
+    ("tool_confirmation/transfer_50.json", 4),
 ];
 
 fn examples() -> PathBuf {
@@ -30,14 +36,16 @@ async fn replay(directory: &Path, args: &[&str]) -> Output {
     command.arg("replay").args(args).output().await.unwrap()
 }
 
-fn dinner() -> Value {
-    serde_json::from_str(&std::fs::read_to_string(examples().join(DINNER)).unwrap()).unwrap()
-}
-
 /// What is told of the dinner with a change.
 async fn changed(change: impl FnOnce(&mut Vec<Value>), args: &[&str]) -> Output {
+    falsified(DINNER, change, args).await
+}
+
+/// What is told of a script with a change.
+async fn falsified(name: &str, change: impl FnOnce(&mut Vec<Value>), args: &[&str]) -> Output {
     let directory = TempDir::new().unwrap();
-    let mut script = dinner();
+    let script = std::fs::read_to_string(examples().join(name)).unwrap();
+    let mut script: Value = serde_json::from_str(&script).unwrap();
     change(script["events"].as_array_mut().unwrap());
     std::fs::write(directory.path().join("x.json"), script.to_string()).unwrap();
     replay(directory.path(), &[&["x.json"], args].concat()).await
@@ -45,10 +53,73 @@ async fn changed(change: impl FnOnce(&mut Vec<Value>), args: &[&str]) -> Output 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_scripts_of_the_examples_are_played_as_they_say() {
-    let output = replay(&examples(), &SCRIPTS).await;
-    let lines = [4, 4, 8, 6, 10].into_iter().zip(SCRIPTS);
-    let lines: String = lines.map(|(n, name)| format!("{name}: equal, {n} events\n")).collect();
+    let output = replay(&examples(), &SCRIPTS.map(|(name, _)| name)).await;
+    let line = |(name, n): &(&str, usize)| format!("{name}: equal, {n} events\n");
+    let lines: String = SCRIPTS.iter().map(line).collect();
     assert_eq!((out(&output), err(&output), code(&output)), (lines.as_str(), "", 0));
+}
+
+/// One false word in a script of approvals, where it is, and how many differences it makes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_false_word_about_an_approval_is_a_difference_at_its_place() {
+    let part = "/content/parts/0/functionResponse/response";
+    let asked = "/content/parts/0/functionCall/args";
+    let about = format!("{asked}/originalFunctionCall");
+    for (name, event, place, value, shown) in [
+        ("create_support_ticket", 5, format!("{part}/ticket_id"), json!("T"), "response.ticket_id"),
+        ("Transfer_500_and_close_account_ACC123", 4, format!("{part}/error"), json!("no"), "error"),
+        (
+            "close_account_acc123",
+            3,
+            format!("{about}/args/account_id"),
+            json!("ACC124"),
+            "args.account_id",
+        ),
+        ("close_account_acc123", 3, format!("{about}/id"), json!("fc-2"), "Call.id"),
+        ("close_account_acc123", 4, "/actions/skipSummarization".into(), json!(false), "Summ"),
+        (
+            "close_account_acc123",
+            4,
+            "/actions/requestedToolConfirmations/fc-1/hint".into(),
+            json!("May it?"),
+            "requestedToolConfirmations.fc-1.hint",
+        ),
+        ("transfer_200_confirmed", 3, format!("{asked}/toolConfirmation/hint"), json!("?"), "hint"),
+        ("transfer_200_declined", 7, format!("{part}/error"), json!("Declined."), "response.error"),
+        ("transfer_50", 3, format!("{part}/amount"), json!(51), "response.amount"),
+    ] {
+        let known = SCRIPTS.iter().find(|(script, _)| script.contains(name)).unwrap().0;
+        let change = |events: &mut Vec<Value>| {
+            *events[event - 1].pointer_mut(&place).unwrap_or_else(|| panic!("{place}")) = value;
+        };
+        let output = falsified(known, change, &["--json"]).await;
+        let lines: Vec<Value> =
+            out(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((lines.len(), code(&output)), (2, 1), "{name} {place}: {lines:#?}");
+        assert_eq!(lines[0]["event"], event, "{name} {place}");
+        assert!(lines[0]["path"].as_str().unwrap().contains(shown), "{}", lines[0]);
+    }
+
+    // A decision that is turned around changes what follows it.
+    let no = |events: &mut Vec<Value>| {
+        events[5]["content"]["parts"][0]["functionResponse"]["response"] =
+            json!({"confirmed": false});
+    };
+    let output = falsified("tool_confirmation/transfer_200_confirmed.json", no, &[]).await;
+    assert!(out(&output).contains("The transfer of 200 to BOB was declined."), "{}", out(&output));
+    assert_eq!(code(&output), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_role_of_a_question_and_a_wrapped_answer_are_no_difference() {
+    let change = |events: &mut Vec<Value>| {
+        events[2]["content"]["role"] = json!("user");
+        // ADK's web page answers so.
+        events[4]["content"]["parts"][0]["functionResponse"]["response"] =
+            json!({"response": "{\"confirmed\": true}"});
+    };
+    let output = falsified("tool_confirmation/close_account_acc123.json", change, &[]).await;
+    assert_eq!(out(&output), "x.json: equal, 7 events\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
