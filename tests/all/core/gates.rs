@@ -208,8 +208,7 @@ fn a_lost_body_that_asks_and_says_nothing_is_asked_about() {
     bench
         .fact("server:process-0", |draft, _| Ok(draft.returned(&call_id("ask"), 1, late)))
         .unwrap();
-    assert_eq!(bench.asked(), ["root@1"], "the model is told that it asks again");
-    bench.reply(says("Somebody has to say more."));
+    assert!(bench.asked().is_empty(), "there is nothing that its model could be told");
     assert_ne!(bench.question("ask"), first);
     bench.confirm("ask", true).unwrap();
     assert_eq!(bench.ran[&call_id("ask")], 2);
