@@ -231,13 +231,20 @@ impl Draft<'_> {
                 self.session.calls.values().filter(covered).cloned().collect();
             calls.sort_by_key(|call| (call.sequence, call.index));
             for call in calls {
-                let response = Object::from_iter([("confirmed".to_owned(), Value::Bool(true))]);
-                let closing = Answer::closing(call.spec.id.clone(), response, End::Done);
-                let comment = format!("by standing approval {}", standing.id);
-                let answer = Answer { verdict: Some(Verdict::Approve), comment, ..closing };
-                self.close_as(&call.invocation, &call.frame, vec![answer]);
+                self.approve_by(&standing, &call);
             }
         }
+    }
+
+    /// Approves a question by the word of whoever made a standing approval.
+    pub(super) fn approve_by(&mut self, standing: &Standing, question: &Call) {
+        let response = Object::from_iter([("confirmed".to_owned(), Value::Bool(true))]);
+        let closing = Answer::closing(question.spec.id.clone(), response, End::Done);
+        let comment = format!("by standing approval {}", standing.id);
+        let answer = Answer { verdict: Some(Verdict::Approve), comment, ..closing };
+        let by = std::mem::replace(&mut self.by, standing.by.clone());
+        self.close_as(&question.invocation, &question.frame, vec![answer]);
+        self.by = by;
     }
 
     /// Calls that a standing approval is for ask again from here on.

@@ -166,6 +166,27 @@ impl Draft<'_> {
         event.calls = facts;
         let invocation = invocation.clone();
         self.push(Body::Asked { invocation, frame, questions, event });
+        calls.iter().for_each(|call| self.spare(call));
+    }
+
+    /// Somebody said "always" since the call was made, and another question of its turn was first:
+    /// then it is approved with that.
+    fn spare(&mut self, call: &Call) {
+        let raised = call.gated.as_ref().is_some_and(|gated| gated.raised.is_some());
+        let Some(gate) = call.spec.gate.as_ref().filter(|gate| !raised && gate.max_auto > 0) else {
+            return;
+        };
+        let digest = &call.spec.args_digest;
+        let covers =
+            |s: &&Standing| s.time >= call.create_time && s.covers(&gate.tool, digest, self.now);
+        let Some(standing) = self.session.standing.values().find(covers).cloned() else { return };
+        let asked = self.session.calls.get(&call.spec.id).and_then(|call| call.gated.as_ref());
+        let question = asked.and_then(|gated| self.session.calls.get(gated.question.as_ref()?));
+        let Some(question) = question.filter(|_| gate.why.code != Code::AutoApprovalCap) else {
+            return;
+        };
+        let question = question.clone();
+        self.approve_by(&standing, &question);
     }
 
     /// What is asked about a call, as the event that tells its interim response says it (ADK).

@@ -370,8 +370,13 @@ impl Call {
 
     /// The model cannot go on before this call: it has no response, or its body is under way.
     pub fn blocks(&self) -> bool {
-        let held = self.held().is_some_and(|kind| kind != Kind::Confirmation);
-        self.at_work() || (held && self.last.is_none())
+        let untold = match self.held() {
+            None | Some(Kind::Confirmation) => false,
+            // What it said while somebody was asked about it is not how it went.
+            Some(Kind::UnknownOutcome) => self.last.is_none() || self.gated.is_some(),
+            Some(Kind::LongRunning | Kind::Input) => self.last.is_none(),
+        };
+        self.at_work() || untold
     }
 
     /// The key that all attempts of the present execution share: `call id/execution`.

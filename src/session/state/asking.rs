@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::Session;
 use crate::session::approval::{
-    Approval, CONFIRMATION, Code, Confirmation, Lease, Note, Raised, Sibling, Verdict, What, Why,
+    Approval, CONFIRMATION, Code, Confirmation, Lease, Note, PLACEHOLDER, Raised, Sibling, Verdict,
+    What, Why,
 };
 use crate::session::approving::confirmation_of;
 use crate::session::call::{Behaviour, Call, Closing, Effect, End, Kind, Phase, Spec};
@@ -83,6 +84,11 @@ impl Session {
         call.execution += 1;
         call.attempt = 0;
         call.gated.get_or_insert_default().raised = Some(raised.clone());
+        // A body that says nothing meanwhile: what was told before is not how it stands.
+        if call.untold.is_none() && call.last.is_some() {
+            let text = ("error".to_owned(), Value::from(PLACEHOLDER));
+            call.untold = Some(Object::from_iter([text]));
+        }
     }
 
     /// A gated call is not run.
@@ -155,6 +161,9 @@ impl Session {
     /// Something that closes no call happened to an approval.
     pub(super) fn noted(&mut self, record: &Record, id: &CallId, noted: &Noted, comment: &str) {
         let Some(call) = self.calls.get_mut(id) else { return };
+        // A deadline has done its work, whether there is an approval yet or not.
+        call.deadlines_done +=
+            usize::from(matches!(noted, Noted::Reminded | Noted::Escalated { .. }));
         let Some(approval) = &mut call.approval else { return };
         let what = match noted {
             Noted::Assigned { to, until } => {
@@ -169,12 +178,8 @@ impl Session {
                 call.expire_time = Some(*expire_time);
                 What::Extended { expire_time: *expire_time }
             }
-            Noted::Reminded => {
-                call.deadlines_done += 1;
-                What::Reminded
-            }
+            Noted::Reminded => What::Reminded,
             Noted::Escalated { to } => {
-                call.deadlines_done += 1;
                 approval.lease = None;
                 approval.escalated_to.clone_from(to);
                 What::Escalated { to: to.clone() }

@@ -81,6 +81,8 @@ impl Session {
                 let epoch = self.epoch;
                 if let Some(call) = self.calls.get_mut(call) {
                     if call.is_gated() {
+                        // Its own deadlines are counted from here on.
+                        call.gated.get_or_insert_default();
                         let end = call.spec.behaviour.end();
                         call.expire_time = end.map(|(after, _)| later(record.time, after));
                         // What was told is that somebody is asked: the body tells more.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use countersign::session::approval::*;
 use countersign::session::call::Kind;
 use countersign::session::decide::Decision;
+use countersign::session::record::Noted;
 use countersign::session::refusal::Reason;
 
 use super::*;
@@ -194,6 +195,41 @@ fn adk_78_a_body_asks_from_inside_and_runs_again_with_what_was_said() {
 }
 
 #[test]
+fn a_lost_body_that_asks_and_says_nothing_is_asked_about() {
+    let behaviour = Behaviour { effect: Effect::Once, ..long_running() };
+    let gate = Some(Box::new(gate("ask", true)));
+    let mut bench = Bench::called(vec![Spec { gate, ..spec("ask", behaviour) }]);
+    bench.confirm("ask", true).unwrap();
+    bench.crash();
+    assert_eq!(bench.phase("ask"), "HELD UNKNOWN_OUTCOME");
+    let first = bench.question("ask");
+    let raised = Some(Raised { hint: "really?".to_owned(), ..Raised::default() });
+    let late = Back { raised, ..Back::of(Outcome::Nothing) };
+    bench
+        .fact("server:process-0", |draft, _| Ok(draft.returned(&call_id("ask"), 1, late)))
+        .unwrap();
+    assert_eq!(bench.asked(), ["root@1"], "the model is told that it asks again");
+    bench.reply(says("Somebody has to say more."));
+    assert_ne!(bench.question("ask"), first);
+    bench.confirm("ask", true).unwrap();
+    assert_eq!(bench.ran[&call_id("ask")], 2);
+}
+
+#[test]
+fn a_question_is_no_reply_that_has_heard_what_was_told_before() {
+    let mut bench =
+        Bench::called(vec![spec("ask", long_running()), with("pay", gate("pay", false))]);
+    // Somebody answers while the body is at work, and then people are asked.
+    bench.answer("user:ann", answers(&call_id("ask"), "ask", Some(json!({"n": 1})))).unwrap();
+    bench.back("ask", value(json!({"status": "pending"})));
+    assert_eq!(bench.asked(), ["root@1"]);
+    let (invocation, frame) = (invocation(1), root());
+    let to = prompt::Frame { invocation: &invocation, frame: &frame };
+    assert!(prompt::news(&bench.history(), to).contains(&call_id("ask")));
+    assert!(bench.prompt(&root()).contains(&"< ask {\"n\":1}".to_owned()));
+}
+
+#[test]
 fn bad_answers_to_a_question_change_nothing() {
     let mut bench = Bench::called(vec![gated("pay")]);
     let question = bench.question("pay");
@@ -233,6 +269,33 @@ fn nobody_decides_and_the_call_expires_or_is_denied() {
 }
 
 #[test]
+fn a_reminder_of_a_call_that_is_no_approval_yet_comes_once() {
+    let deadlines = vec![Deadline { after: Duration::from_secs(10), action: Action::Remind }];
+    let behaviour = Behaviour { deadlines, inbox: true, ..long_running() };
+    let mut bench = Bench::called(vec![spec("ask", behaviour)]);
+    bench.pass(10);
+    let noted =
+        || Body::Noted { call: call_id("ask"), what: Noted::Reminded, comment: String::new() };
+    let count = |bench: &Bench| bench.log.iter().filter(|r| r.body == noted()).count();
+    assert_eq!(count(&bench), 1);
+    bench.back("ask", value(json!({"status": "pending"})));
+    bench.pass(10);
+    assert_eq!(count(&bench), 1);
+}
+
+#[test]
+fn the_deadlines_of_a_call_that_waited_in_its_turn_are_counted_from_its_start() {
+    let deadlines = vec![Deadline { after: Duration::from_secs(10), action: Action::Remind }];
+    let expires_after = Some(Duration::from_secs(60));
+    let behaviour = Behaviour { deadlines, expires_after, ..long_running() };
+    let mut bench = Bench::called(vec![gated("pay"), spec("ask", behaviour)]);
+    bench.now += 30_000_000;
+    bench.confirm("pay", true).unwrap();
+    let call = bench.call("ask");
+    assert_eq!((call.due(), call.expire_time), (Some(40_001_000), Some(90_001_000)));
+}
+
+#[test]
 fn maf_67_69_70_standing_approvals_are_for_a_tool_or_its_arguments() {
     let mut bench = Bench::called(vec![gated("pay"), gated("pay2")]);
     // The second is a call of the same tool with other arguments.
@@ -261,6 +324,49 @@ fn maf_67_69_70_standing_approvals_are_for_a_tool_or_its_arguments() {
     again.gate.as_mut().unwrap().tool = tool("pay");
     bench.reply(calls(vec![again]));
     assert_eq!(bench.phase("pay4"), "GATED");
+}
+
+#[test]
+fn maf_67_always_is_for_what_is_asked_later_in_its_turn() {
+    let mut specs = vec![gated("pay1"), gated("pay2"), gated("other"), gated("pay3")];
+    for (place, spec) in specs.iter_mut().enumerate() {
+        let gate = spec.gate.as_mut().unwrap();
+        gate.one_at_a_time = true;
+        gate.tool = tool(if place == 2 { "other" } else { "pay" });
+    }
+    let mut bench = Bench::called(specs);
+    let yes = Some(json!({"confirmed": true}));
+    let mut with = answers(&bench.question("pay1"), CONFIRMATION, yes);
+    with.answers[0].decision = Some(Decision {
+        verdict: Verdict::Approve,
+        reason: String::new(),
+        edited: None,
+        remember: Some((Scope::Tool, None)),
+    });
+    bench.answer("user:ann", with).unwrap();
+    let held = bench.session.held_calls(&invocation(1));
+    let about: Vec<_> = held.into_iter().filter_map(Call::asks).collect();
+    assert_eq!(about, [&call_id("other")], "the second is approved with the first");
+    bench.confirm("other", true).unwrap();
+    assert_eq!(bench.ran.len(), 4);
+    let by = bench.session.calls[&bench.question("pay3")].closed().unwrap().by.clone();
+    assert_eq!(by.as_str(), "user:ann");
+}
+
+#[test]
+fn a_model_is_not_told_that_a_call_waits_for_approval_when_nobody_knows_its_outcome() {
+    let mut bench = Bench::called(vec![gated("pay"), gated("send")]);
+    bench.confirm("pay", true).unwrap();
+    bench.confirm("send", true).unwrap();
+    bench.back("send", value(json!({"ok": true})));
+    bench.crash();
+    assert_eq!(bench.phase("pay"), "HELD UNKNOWN_OUTCOME");
+    assert!(bench.asked().is_empty(), "{:?}", bench);
+    let with = answers(&call_id("pay"), "pay", Some(json!({"paid": true})));
+    bench.answer("user:ann", with).unwrap();
+    assert_eq!(bench.asked(), ["root@1"]);
+    let prompt = bench.prompt(&root());
+    assert!(prompt.contains(&"< pay {\"paid\":true}".to_owned()), "{prompt:?}");
 }
 
 #[test]

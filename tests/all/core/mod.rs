@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use countersign::runner::prompt;
-use countersign::runner::step::{Decision, Done, Gave, Hands, ModelKey, Work};
+use countersign::runner::step::{BodyKey, Decision, Done, Gave, Hands, ModelKey, Work};
 use countersign::session::approval::{CONFIRMATION, Raised};
 use countersign::session::call::{Answers, Behaviour, Call, Effect, Phase, Spec};
 use countersign::session::content::{Content, Data, FunctionCall, Object, Part};
@@ -16,7 +16,9 @@ use countersign::session::state::Touched;
 use countersign::session::{Refusal, Session};
 use serde_json::{Value, json};
 
+mod asked;
 mod gates;
+pub mod ledger;
 mod random;
 mod story;
 mod table;
@@ -129,6 +131,8 @@ pub struct Bench {
     pub past: Vec<Call>,
     /// How often bodies were started here, by call.
     pub ran: BTreeMap<CallId, u32>,
+    /// The calls whose bodies were started here last, as they were then.
+    pub begun: Vec<Call>,
     minted: u32,
     owners: u32,
 }
@@ -152,6 +156,7 @@ impl Bench {
             now: 1_000,
             past: Vec::new(),
             ran: BTreeMap::new(),
+            begun: Vec::new(),
             minted: 0,
             owners: 0,
         }
@@ -255,9 +260,10 @@ impl Bench {
             }
         }
         let Work { bodies, models: _, abandoned: _ } = self.hands.perform(&self.session);
-        for call in bodies {
+        for call in &bodies {
             *self.ran.entry(call.spec.id.clone()).or_default() += 1;
         }
+        self.begun = bodies;
     }
 
     pub fn append(&mut self, records: Vec<Record>) {
@@ -290,16 +296,20 @@ impl Bench {
 
     /// A body comes back with a question of its own.
     pub fn raises(&mut self, name: &str, interim: Value, raised: Raised) {
-        let at_work = self.hands.bodies.iter().find(|(id, _, _)| *id == call_id(name));
-        let key = at_work.cloned().unwrap_or_else(|| panic!("{name} is at work: {self:?}"));
-        self.hands.back(Done::Body {
-            key,
-            gave: value(interim),
-            state_delta: Object::new(),
-            skip_summarization: false,
-            raised: Some(raised),
-        });
+        self.back_raised(name, value(interim), Some(raised));
+    }
+
+    pub fn back_raised(&mut self, name: &str, gave: Gave, raised: Option<Raised>) {
+        let key = self.key_of(name);
+        let (state_delta, skip_summarization) = (Object::new(), false);
+        self.hands.back(Done::Body { key, gave, state_delta, skip_summarization, raised });
         self.drive();
+    }
+
+    /// The body of a call that is at work.
+    fn key_of(&self, name: &str) -> BodyKey {
+        let at_work = self.hands.bodies.iter().find(|(id, _, _)| *id == call_id(name));
+        at_work.cloned().unwrap_or_else(|| panic!("{name} is at work: {self:?}"))
     }
 
     /// The newest question about a call.
@@ -316,15 +326,9 @@ impl Bench {
     }
 
     pub fn back_with(&mut self, name: &str, gave: Gave, state_delta: Object, skip: bool) {
-        let at_work = self.hands.bodies.iter().find(|(id, _, _)| *id == call_id(name));
-        let key = at_work.cloned().unwrap_or_else(|| panic!("{name} is at work: {self:?}"));
-        self.hands.back(Done::Body {
-            key,
-            gave,
-            state_delta,
-            skip_summarization: skip,
-            raised: None,
-        });
+        let key = self.key_of(name);
+        let (skip_summarization, raised) = (skip, None);
+        self.hands.back(Done::Body { key, gave, state_delta, skip_summarization, raised });
         self.drive();
     }
 

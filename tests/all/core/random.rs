@@ -252,33 +252,41 @@ impl World {
         }
         assert_eq!(self.bench.since(before), [""; 0], "it was settled: {:?}", self.bench);
     }
+}
 
-    /// A fold from any snapshot is the fold of everything.
-    fn folds(&self) {
-        let log = &self.bench.log;
-        let stored: Vec<_> = log.iter().map(codec::encode_record).collect();
-        let read: Vec<_> = stored.iter().map(|r| codec::decode_record(r).unwrap()).collect();
-        assert_eq!(&read, log);
-        let mut folds = vec![Session::begin(&read[0]).unwrap()];
-        for record in &read[1..] {
-            let mut next = folds.last().unwrap().clone();
-            next.apply(record, &mut Touched::default());
-            folds.push(next);
+/// A fold from any snapshot is the fold of everything, and so are the calls that it let go.
+pub fn folds(bench: &Bench) {
+    let log = &bench.log;
+    let stored: Vec<_> = log.iter().map(codec::encode_record).collect();
+    let read: Vec<_> = stored.iter().map(|r| codec::decode_record(r).unwrap()).collect();
+    assert_eq!(&read, log);
+    let past = |touched: Touched| -> Vec<Call> {
+        touched.ended.into_iter().flat_map(|(_, calls)| calls).collect()
+    };
+    let mut folds = vec![(Session::begin(&read[0]).unwrap(), 0)];
+    let mut over = Vec::new();
+    for record in &read[1..] {
+        let (mut next, mut touched) = (folds.last().unwrap().0.clone(), Touched::default());
+        next.apply(record, &mut touched);
+        over.extend(past(touched));
+        folds.push((next, over.len()));
+    }
+    assert_eq!(folds.last().map(|(fold, _)| fold), Some(&bench.session));
+    assert_eq!(over, bench.past);
+    for (at, (fold, gone)) in folds.iter().enumerate() {
+        let mut again = codec::decode_snapshot(&codec::encode_snapshot(fold)).unwrap();
+        assert_eq!(&again, fold);
+        let mut touched = Touched::default();
+        for record in &read[at + 1..] {
+            again.apply(record, &mut touched);
         }
-        assert_eq!(folds.last(), Some(&self.bench.session));
-        for (at, fold) in folds.iter().enumerate() {
-            let mut again = codec::decode_snapshot(&codec::encode_snapshot(fold)).unwrap();
-            assert_eq!(&again, fold);
-            for record in &read[at + 1..] {
-                again.apply(record, &mut Touched::default());
-            }
-            assert_eq!(again, self.bench.session);
-        }
+        assert_eq!(again, bench.session);
+        assert_eq!(past(touched), bench.past[*gone..]);
     }
 }
 
 /// Every call has exactly one response, in the content directly behind it.
-fn whole(contents: &[Content], bench: &Bench) {
+pub fn whole(contents: &[Content], bench: &Bench) {
     let mut waiting: Vec<&CallId> = Vec::new();
     for content in contents {
         let mut responses: Vec<&CallId> = content.responses().map(|part| &part.id).collect();
@@ -294,7 +302,7 @@ fn whole(contents: &[Content], bench: &Bench) {
 
 /// What is told stands in the order of the log, a reply where its prompt was built; responses in
 /// the order in which their calls were first answered, each the last one that its call has.
-fn ordered(contents: &[Content], bench: &Bench) {
+pub fn ordered(contents: &[Content], bench: &Bench) {
     let mut log: Vec<(u64, u64, &Event)> = Vec::new();
     for (position, record) in (1..).zip(&bench.log) {
         let Some(event) = record.body.event() else { continue };
@@ -338,6 +346,6 @@ proptest! {
             world.check();
         }
         world.finish();
-        world.folds();
+        folds(&world.bench);
     }
 }

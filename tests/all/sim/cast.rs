@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use countersign::agent::approvals::{Approvals, Need, ToolApproval};
 use countersign::agent::{Agent, Agents, Answers, Behaviour, Body, Declaration, Effect};
 use countersign::model::{Error, Model, Pieces, Reply, Request, Said};
 use countersign::runner::{Cast, Registry};
+use countersign::session::approval::{Action, Deadline, Raised};
 use countersign::session::content::{Content, Object, Part};
 use countersign::session::id::AgentName;
+use countersign::session::json::args_digest;
 use countersign::tool::{Context, Outcome, Tool};
 use serde_json::{Value, json};
 
@@ -23,6 +26,20 @@ pub const APP: &str = "clerk";
 /// How long a body may run.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
+/// What happens if nobody decides on a call of these tools.
+fn approval(tool: &str) -> ToolApproval {
+    let after = |seconds, action| Deadline { after: Duration::from_secs(seconds), action };
+    let remind = after(1, Action::Remind);
+    let escalate = after(2, Action::Escalate { to: "boss".to_owned() });
+    let deadlines = match tool {
+        "send" => vec![remind, escalate],
+        "fix" => vec![remind, after(4, Action::Deny)],
+        "hold" => vec![escalate, after(6, Action::Expire)],
+        _ => return ToolApproval::default(),
+    };
+    ToolApproval { need: Some(Need::Always), deadlines, ..ToolApproval::default() }
+}
+
 /// The tools, and what they are.
 fn declarations() -> Vec<Declaration> {
     let ordinary = |effect| Behaviour { effect, timeout: TIMEOUT, ..Behaviour::default() };
@@ -32,10 +49,14 @@ fn declarations() -> Vec<Declaration> {
         ("look", ordinary(Effect::Read)),
         ("put", ordinary(Effect::Idempotent)),
         ("pay", ordinary(Effect::Once)),
-        ("ask", long()),
+        ("ask", Behaviour { inbox: true, ..long() }),
         ("wait", long()),
         ("order", Behaviour { effect: Effect::Read, ..long() }),
         ("job", Behaviour { answers: Answers::Many, final_when: approved, ..long() }),
+        ("send", ordinary(Effect::Once)),
+        ("fix", ordinary(Effect::Idempotent)),
+        ("hold", Behaviour { inbox: true, ..long() }),
+        ("raise", ordinary(Effect::Once)),
         ("soon", Behaviour { expires_after: Some(Duration::from_secs(2)), ..long() }),
     ];
     let declaration = |(name, behaviour): (&str, Behaviour)| Declaration {
@@ -43,7 +64,7 @@ fn declarations() -> Vec<Declaration> {
         description: String::new(),
         parameters: json!({"type": "object", "additionalProperties": true}),
         behaviour,
-        approval: Default::default(),
+        approval: approval(name),
         body: Body::Function,
     };
     tools.into_iter().map(declaration).collect()
@@ -58,6 +79,14 @@ pub fn cast(world: &Arc<World>, life: &Life) -> Cast {
         registry.tool(Hand { world, life, declaration });
     }
     registry.model("mind", Mind { world: world.clone(), life: life.clone() });
+    let profile = &world.profile;
+    let approvals = Approvals {
+        barrier: profile.barrier,
+        one_at_a_time: profile.one_at_a_time,
+        disable_not_required_bypass: profile.siblings,
+        ..Approvals::default()
+    };
+    let approvals = approvals.seal(&tools);
     let mut agents = Agents::default();
     agents.insert(Agent {
         name: AgentName::parse(APP).unwrap(),
@@ -65,7 +94,7 @@ pub fn cast(world: &Arc<World>, life: &Life) -> Cast {
         instruction: String::new(),
         model: countersign::agent::Model::Named("mind".to_owned()),
         tools,
-        approvals: Default::default(),
+        approvals,
         max_prompt_events: None,
     });
     Cast::new(&agents, &registry).unwrap()
@@ -83,7 +112,7 @@ impl Tool for Hand {
         &self.declaration
     }
 
-    async fn run(&self, _: Object, context: Context) -> Outcome {
+    async fn run(&self, args: Object, context: Context) -> Outcome {
         let (world, life) = (&self.world, &self.life);
         life.go_on().await;
         let name = self.declaration.name.as_str();
@@ -93,7 +122,8 @@ impl Tool for Hand {
         let start = {
             let mut journal = world.journal();
             let (call, commits) = (context.call_id().clone(), journal.commits);
-            journal.starts.push(Start { call, key: key.clone(), commits, unknown: fate < 2 });
+            let (digest, key) = (args_digest(name, &args).unwrap(), key.clone());
+            journal.starts.push(Start { call, key, digest, commits, unknown: fate < 2 });
             journal.starts.len()
         };
         let number = life.number;
@@ -104,6 +134,13 @@ impl Tool for Hand {
         if fate == 9 {
             context.skip_summarization();
             world.saw("a body that needs no summary");
+        }
+        let agreed = context.confirmation().is_some_and(|said| said.confirmed);
+        if fate > 2 && name == "raise" && (!agreed || world.percent(20)) {
+            let declined = world.percent(50).then(|| Object::from_iter([("no".into(), 1.into())]));
+            let hint = "really?".to_owned();
+            context.request_confirmation(Raised { hint, payload: None, declined });
+            world.saw("a body that asks");
         }
         world.pause(120).await;
         life.go_on().await;
@@ -185,9 +222,13 @@ impl Model for Mind {
 
 impl Mind {
     fn call(&self) -> Said {
-        let names = ["look", "put", "pay", "ask", "wait", "order", "job", "soon", "gone"];
+        let names = [
+            "look", "put", "pay", "ask", "wait", "order", "job", "soon", "gone", "send", "fix",
+            "hold", "raise", "send",
+        ];
         let name = self.world.pick(&names).unwrap().to_string();
-        Said::Call { model_id: None, name, args: Object::new(), thought_signature: Vec::new() }
+        let args = Object::from_iter([("amount".to_owned(), self.world.below(2).into())]);
+        Said::Call { model_id: None, name, args, thought_signature: Vec::new() }
     }
 
     /// Notes what it was told, in which each call must have exactly one response, behind it.

@@ -71,6 +71,12 @@ pub struct Profile {
     pub deeds: u64,
     /// How many sessions they know by name.
     pub sessions: u64,
+    /// A turn waits for all its questions.
+    pub barrier: bool,
+    /// The questions of a turn are asked one after the other.
+    pub one_at_a_time: bool,
+    /// If one call of a turn asks, all of them do.
+    pub siblings: bool,
 }
 
 impl Profile {
@@ -97,6 +103,9 @@ impl Profile {
             clients: 2 + chance.below(3),
             deeds: 3 + chance.below(6),
             sessions: 1 + chance.below(2),
+            barrier: chance.percent(50),
+            one_at_a_time: chance.percent(25),
+            siblings: chance.percent(20),
         }
     }
 

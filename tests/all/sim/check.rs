@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use countersign::runner::index::{self, InvocationView, State};
 use countersign::session::Session;
+use countersign::session::approval::{Code, Judged, Verdict};
 use countersign::session::call::{Call, Effect, End as CallEnd, Kind, Phase};
 use countersign::session::id::{CallId, FrameId, InvocationId, SessionUid};
-use countersign::session::record::{Body, Ending, Record};
+use countersign::session::record::{Body, Ending, Noted, Record};
 use countersign::session::refusal::Reason;
 use countersign::session::state::Touched;
 use countersign::store::Store;
@@ -17,6 +18,7 @@ use super::clients::{Fate, What, answered, changed, said};
 use super::followers::{End, From, Seen, Stint};
 use super::process::Process;
 use super::world::{Journal, Log, World};
+use crate::core::ledger::Ledger;
 
 /// A response that was told.
 struct Telling {
@@ -45,6 +47,7 @@ struct Story {
     calls: BTreeSet<CallId>,
     /// Calls at work when a driver that was not done lost its claim.
     taken: BTreeSet<CallId>,
+    ledger: Ledger,
     wrong: Vec<String>,
 }
 
@@ -71,8 +74,11 @@ impl Story {
                 story.check(!over, || format!("{uid}: an event after the end: {record:?}"));
             }
             story.record(&session, record, *commit, journal, saw);
+            story.ledger.add(record);
+            approvals(record, saw);
             session.apply(record, &mut Touched::default());
         }
+        story.wrong.append(&mut story.ledger.wrong);
         story
     }
 
@@ -142,10 +148,13 @@ impl Story {
                 self.check(fault, || format!("{call} is unknown without a fault"));
             }
             Body::Responded { invocation, frame, event } => {
+                // With a placeholder among them they are told with what was decided.
+                let due = |id: &CallId| before.calls.get(id).is_some_and(Call::placeholder_due);
+                let placeholders = event.function_responses().any(|part| due(&part.id));
                 for part in event.function_responses() {
                     let closed = before.calls.get(&part.id).and_then(Call::closed).is_some();
                     let value = part.response.clone().map_or(Value::Null, Value::Object);
-                    let skip = event.actions.skip_summarization;
+                    let skip = event.actions.skip_summarization || placeholders;
                     let at = (invocation.clone(), frame.clone());
                     let call = part.id.clone();
                     self.tell(Telling { call, at, position, value, answer: false, skip }, closed);
@@ -197,6 +206,8 @@ impl Story {
             let value = answer.response.clone().map_or(Value::Null, Value::Object);
             let at = (call.invocation.clone(), call.frame.clone());
             let skip = answer.skip_summarization || answer.end == Some(CallEnd::Cancelled);
+            // What was said to a question is told by the call that it is about.
+            let skip = skip || call.asks().is_some();
             let (call, outside) = (answer.call.clone(), value.get("number").is_some());
             let telling = Telling { call, at, position, value, answer: outside, skip };
             self.tell(telling, answer.end.is_some());
@@ -317,6 +328,46 @@ pub async fn all(world: &World, fresh: &Process, told: &BTreeMap<InvocationId, O
     world.journal().saw.extend(saw);
 }
 
+/// What happened to approvals, for the coverage.
+fn approvals(record: &Record, saw: &mut BTreeSet<&'static str>) {
+    match &record.body {
+        Body::Asked { .. } => drop(saw.insert("a question asked")),
+        Body::Refused { .. } => drop(saw.insert("a call refused")),
+        Body::RunAgain { .. } => drop(saw.insert("an unknown outcome run again")),
+        Body::StandingMade { .. } => drop(saw.insert("a standing approval made")),
+        Body::StandingRevoked { .. } => drop(saw.insert("a standing approval revoked")),
+        Body::Noted { what, .. } => drop(saw.insert(match what {
+            Noted::Assigned { .. } => "a lease",
+            Noted::Unassigned => "a lease given back",
+            Noted::Extended { .. } => "an extension",
+            Noted::Reminded => "a reminder",
+            Noted::Escalated { .. } => "an escalation",
+        })),
+        Body::Replied { calls, .. } => {
+            let gates = || calls.iter().filter_map(|spec| spec.gate.as_ref());
+            let used = |code| gates().any(|g| g.judged == Judged::Run && g.why.code == code);
+            if used(Code::StandingApproval) {
+                saw.insert("a standing approval used");
+            }
+        }
+        Body::Answered { answers, .. } => {
+            for answer in answers {
+                let said = match (answer.end, answer.verdict) {
+                    (Some(CallEnd::Done), Some(Verdict::Approve)) => "a question approved",
+                    (Some(CallEnd::Done), Some(Verdict::Deny)) => "a question denied",
+                    (Some(CallEnd::Denied), _) => "a question denied by its deadline",
+                    _ => continue,
+                };
+                saw.insert(said);
+                if answer.edited.is_some() {
+                    saw.insert("a decision that changes arguments");
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// A body for each start and no other, and those that may run once did.
 fn bodies(story: &Story, journal: &Journal, world: &World, wrong: &mut Vec<String>) {
     for (key, starts) in &story.starts {
@@ -335,10 +386,16 @@ fn bodies(story: &Story, journal: &Journal, world: &World, wrong: &mut Vec<Strin
             wrong.push(format!("{} was run and not started", body.key));
         }
     }
-    for call in &story.once {
-        let bodies = journal.starts.iter().filter(|body| &body.call == call).count();
+    for (key, digest) in &story.ledger.begun {
+        let mut bodies = journal.starts.iter().filter(|body| &body.key == key);
+        if let Some(body) = bodies.find(|body| &body.digest != digest) {
+            wrong.push(format!("{key} ran with {}, and agreed to was {digest}", body.digest));
+        }
+    }
+    for body in journal.starts.iter().filter(|body| story.once.contains(&body.call)) {
+        let bodies = journal.starts.iter().filter(|other| other.key == body.key).count();
         if bodies > 1 {
-            wrong.push(format!("{call} may run once and ran {bodies} times"));
+            wrong.push(format!("{} may run once and ran {bodies} times", body.key));
         }
     }
 }
@@ -398,12 +455,16 @@ async fn entries(
                 wrong.push(format!("{invocation} was watched as {told:?}, and is {view:?}"));
             }
         }
-        let Body::Replied { calls, .. } = &record.body else { continue };
-        for spec in calls {
-            let entry = world.memory.entry(index::CALL, spec.id.as_str()).await.unwrap();
+        let calls: Vec<&CallId> = match &record.body {
+            Body::Replied { calls, .. } => calls.iter().map(|spec| &spec.id).collect(),
+            Body::Asked { questions, .. } => questions.iter().map(|asked| &asked.id).collect(),
+            _ => continue,
+        };
+        for id in calls {
+            let entry = world.memory.entry(index::CALL, id.as_str()).await.unwrap();
             let due = entry.as_ref().and_then(|entry| entry.entry.due);
             let call = entry.map(|e| index::read::<Call>(&e.entry.bytes).unwrap());
-            let open = fold.and_then(|fold| fold.calls.get(&spec.id));
+            let open = fold.and_then(|fold| fold.calls.get(id));
             let right = match (&call, open) {
                 (None, _) => log.deleted,
                 (Some(_), _) if log.deleted => false,
@@ -452,7 +513,8 @@ fn deeds(journal: &Journal, ends: &BTreeMap<InvocationId, bool>, wrong: &mut Vec
         let right = match deed.fate {
             Fate::Done => found == 1,
             Fate::Refused(reason) => {
-                let not_found = matches!(reason, Reason::SessionNotFound | Reason::CallNotFound);
+                use Reason::{ApprovalNotFound, CallNotFound, SessionNotFound};
+                let not_found = matches!(reason, SessionNotFound | CallNotFound | ApprovalNotFound);
                 found == 0 || (found == 1 && gone && not_found)
             }
             Fate::Unknown => found <= 1,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use countersign::runner::{
     Caller, Find, InvocationFilter, Mark, NewSession, Run, Runner, Submission,
 };
+use countersign::session::approval::CONFIRMATION;
 use countersign::session::content::{Content, Data, FunctionResponse, Object, Part, Role};
 use countersign::session::decide::{Answered, Incoming, Incomings};
 use countersign::session::id::{
@@ -52,7 +53,7 @@ pub enum Fate {
     Unknown,
 }
 
-enum Reply<T> {
+pub enum Reply<T> {
     Done(T),
     Refused(Refusal),
     /// Nobody knows.
@@ -60,7 +61,7 @@ enum Reply<T> {
 }
 
 impl<T> Reply<T> {
-    fn fate(&self) -> Fate {
+    pub fn fate(&self) -> Fate {
         match self {
             Self::Done(_) => Fate::Done,
             Self::Refused(refusal) => Fate::Refused(refusal.reason),
@@ -78,12 +79,12 @@ pub fn named(name: &str) -> SessionKey {
     }
 }
 
-fn object(value: Value) -> Object {
+pub fn object(value: Value) -> Object {
     value.as_object().unwrap().clone()
 }
 
 pub struct Client {
-    world: Arc<World>,
+    pub world: Arc<World>,
     number: u64,
 }
 
@@ -111,8 +112,9 @@ impl Client {
             self.world.pause(600).await;
             let lot = self.world.below(100);
             match lot {
-                0..30 => self.say().await,
-                30..62 => self.answer().await,
+                0..25 => self.say().await,
+                25..45 => self.answer().await,
+                45..62 => self.approve().await,
                 62..69 => self.cancel().await,
                 69..73 => self.delete().await,
                 73..79 => self.change().await,
@@ -122,11 +124,11 @@ impl Client {
         }
     }
 
-    fn key(&self) -> SessionKey {
+    pub fn key(&self) -> SessionKey {
         named(&format!("s{}", self.world.below(self.world.profile.sessions)))
     }
 
-    fn caller(&self) -> Caller {
+    pub fn caller(&self) -> Caller {
         let principal = Principal::parse(format!("user:p{}", self.number % 3)).unwrap();
         let mark = self.world.percent(60).then(|| Mark {
             id: RequestId::parse(format!("r{}", self.world.count())).unwrap(),
@@ -136,7 +138,12 @@ impl Client {
     }
 
     /// Asks, and asks again where nothing was done, or where the mark makes a repeat harmless.
-    async fn ask<T, F>(&self, caller: &Caller, method: &str, ask: impl Fn(Runner) -> F) -> Reply<T>
+    pub async fn ask<T, F>(
+        &self,
+        caller: &Caller,
+        method: &str,
+        ask: impl Fn(Runner) -> F,
+    ) -> Reply<T>
     where
         F: Future<Output = Result<T, Refusal>>,
     {
@@ -205,19 +212,20 @@ impl Client {
         let recorded = self.world.memory.request(&caller.principal, method, &mark.id).await;
         if recorded.unwrap().is_some() {
             // The session may be gone since.
-            let gone = [Reason::SessionNotFound, Reason::CallNotFound, Reason::InvocationNotFound];
+            use Reason::{ApprovalNotFound, CallNotFound, InvocationNotFound, SessionNotFound};
+            let gone = [SessionNotFound, CallNotFound, InvocationNotFound, ApprovalNotFound];
             let gone = gone.contains(&reason);
             let what = || format!("{method} {} is refused, {reason:?}, and was done", mark.id);
             self.world.check(gone, what);
         }
     }
 
-    fn note(&self, what: What, fate: Fate) {
+    pub fn note(&self, what: What, fate: Fate) {
         self.world.journal().deeds.push(Deed { what, fate });
     }
 
     /// A record that was acknowledged must be in a log.
-    fn durable(&self, what: &str, is: impl Fn(&Record) -> bool) {
+    pub fn durable(&self, what: &str, is: impl Fn(&Record) -> bool) {
         let found = self.world.journal().logs.values().any(|log| log.records.iter().any(&is));
         self.world.check(found, || format!("{what} was acknowledged and is not durable"));
     }
@@ -316,11 +324,17 @@ impl Client {
         let status = *world.pick(&["approved", "working"]).unwrap();
         let will_continue = *world.pick(&[None, None, None, Some(false), Some(true)]).unwrap();
         let right = !world.percent(4);
+        let said = |heard: &Heard| match heard.name.as_str() {
+            CONFIRMATION => {
+                json!({"confirmed": status == "approved", "payload": {"number": number}})
+            }
+            _ => json!({"status": status, "number": number}),
+        };
         let incoming = |heard: &Heard| Incoming {
             decision: None,
             call: heard.call.clone(),
             name: if right { heard.name.clone() } else { "other".to_owned() },
-            response: Some(object(json!({"status": status, "number": number}))),
+            response: Some(object(said(heard))),
             will_continue,
             field: String::new(),
         };
@@ -425,6 +439,8 @@ impl Client {
             Reason::CallExpired => world.saw("an answer too late"),
             Reason::CallCancelled => world.saw("an answer to a cancelled call"),
             Reason::CallNotHeld => world.saw("an answer too early"),
+            Reason::ConfirmationRequired => world.saw("an answer to a gated call"),
+            Reason::ApprovalClaimed => world.saw("a lease that holds somebody off"),
             Reason::CallNotFound => world.saw("an answer to a call that is gone"),
             Reason::MixedMessage => world.saw("answers to two invocations"),
             Reason::CallNameMismatch | Reason::ArgsDigestMismatch => world.saw("a wrong answer"),
@@ -559,8 +575,21 @@ pub fn said(record: &Record) -> Option<&str> {
 
 /// The number of an answer's record.
 pub fn answered(record: &Record) -> Option<u64> {
-    let Body::Answered { answers, .. } = &record.body else { return None };
-    answers.iter().find_map(|answer| answer.response.as_ref()?.get("number")?.as_u64())
+    let answers = match &record.body {
+        Body::Answered { answers, .. } => answers,
+        Body::RunAgain { comment, .. } => return commented(comment),
+        _ => return None,
+    };
+    answers.iter().find_map(|answer| {
+        let response = answer.response.as_ref()?;
+        let inner = response.get("payload").and_then(|payload| payload.get("number"));
+        let number = response.get("number").or(inner).and_then(Value::as_u64);
+        number.or_else(|| commented(&answer.comment))
+    })
+}
+
+fn commented(comment: &str) -> Option<u64> {
+    comment.strip_prefix("number ")?.parse().ok()
 }
 
 /// The number of a change of state by a caller.

@@ -26,6 +26,7 @@ mod cast;
 mod chance;
 mod check;
 mod clients;
+mod deciders;
 mod followers;
 mod process;
 mod world;
@@ -40,7 +41,10 @@ const REST: u64 = 300;
 const COVERAGE: &[&str] = &[
     "a batch repeated",
     "a body out of time",
+    "a body that asks",
     "a body started again",
+    "a body of an approved call",
+    "a call refused",
     "a body that does not know",
     "a body that fails",
     "a body that needs no summary",
@@ -53,6 +57,23 @@ const COVERAGE: &[&str] = &[
     "a change of state",
     "a client that leaves",
     "a conflict",
+    "a decision refused",
+    "a decision that changes arguments",
+    "a lease",
+    "a lease that holds somebody off",
+    "a question asked",
+    "a question approved",
+    "a question denied",
+    "a question denied by its deadline",
+    "a question expired",
+    "a reminder",
+    "a standing approval made",
+    "a standing approval revoked",
+    "a standing approval used",
+    "an answer to a gated call",
+    "an escalation",
+    "an extension",
+    "an unknown outcome run again",
     "a crash before an append",
     "a crash behind an append",
     "a deletion refused",
@@ -206,11 +227,11 @@ fn open(world: &World) -> Vec<Session> {
     journal.logs.values().filter(|log| !log.deleted).filter_map(|log| log.fold()).collect()
 }
 
-/// A deadline has passed and nobody has kept it.
+/// A deadline has passed and nobody has kept it, or will pass before all is over.
 fn due(world: &World, fold: &Session) -> bool {
-    let now = world.now();
+    let soon = world.now() + REST * 1_000_000;
     let mut calls = fold.calls.values().filter(|call| call.closed().is_none());
-    calls.any(|call| call.expire_time.is_some_and(|due| due <= now))
+    calls.any(|call| call.due().is_some_and(|due| due <= soon))
 }
 
 /// Whatever is held is answered, until everything is over.
@@ -225,7 +246,10 @@ async fn answer_all(world: &Arc<World>) {
         };
         let Some(process) = living(world) else { continue };
         let caller = Caller { principal: Principal::parse("user:last").unwrap(), mark: None };
-        let response = json!({"status": "approved", "number": world.count()});
+        let response = match call.asks() {
+            Some(_) => json!({"confirmed": world.percent(70)}),
+            None => json!({"status": "approved", "number": world.count()}),
+        };
         let answer = Incoming {
             decision: None,
             call: call.spec.id.clone(),
@@ -245,7 +269,9 @@ async fn answer_all(world: &Arc<World>) {
         let submission = Submission { app: None, user: None, session: None, answers, etag: None };
         let done = process.runner.submit(caller, submission).await;
         let expired = call.expire_time.is_some_and(|due| due <= world.now());
-        let right = done.is_ok() || expired;
+        let lease = call.approval.as_ref().and_then(|approval| approval.lease.as_ref());
+        let claimed = lease.is_some();
+        let right = done.is_ok() || expired || claimed;
         world.check(right, || format!("a held call cannot be answered: {done:?}"));
         rest(world).await;
     }

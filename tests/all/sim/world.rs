@@ -49,6 +49,8 @@ impl Log {
 pub struct Start {
     pub call: CallId,
     pub key: String,
+    /// Of the arguments that it saw.
+    pub digest: String,
     /// Appends before it.
     pub commits: u64,
     /// What it said is not known, or it did not come back.
