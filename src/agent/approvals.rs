@@ -223,8 +223,8 @@ impl Approvals {
         }
     }
 
-    /// Why a call is forbidden, if it is, or an error that says why that cannot be told. A rule that
-    /// forbids it counts whatever the others say. Asked again when a body is about to start.
+    /// Why a call is forbidden, if it is, or an error that says why that cannot be told. A rule
+    /// that forbids it counts whatever the others say. Asked again when a body is about to start.
     pub fn denied(&self, input: &Input<'_>) -> Option<Result<Why, Why>> {
         let found = |rule: &Rule| self.find(std::slice::from_ref(rule), Code::PolicyDenied, input);
         let mut failed = None;

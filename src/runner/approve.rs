@@ -80,8 +80,8 @@ const DECIDE: &str = "DecideApproval";
 impl Runner {
     /// Decides on an approval; durable when this returns. Errors: APPROVAL_NOT_FOUND,
     /// VERDICT_NOT_ALLOWED, ARGS_DIGEST_REQUIRED, ARGS_DIGEST_MISMATCH, ARGS_SCHEMA_VIOLATION,
-    /// RESPONSE_SCHEMA_VIOLATION, POLICY_DENIED, APPROVAL_CLAIMED, ETAG_MISMATCH, FIELD_INVALID, and
-    /// those of answers.
+    /// RESPONSE_SCHEMA_VIOLATION, POLICY_DENIED, APPROVAL_CLAIMED, ETAG_MISMATCH, FIELD_INVALID,
+    /// and those of answers.
     pub async fn decide_approval(
         &self,
         caller: Caller,
