@@ -1,6 +1,7 @@
 //! Calls that wait for a person, through a real connection: the cases of ADK (`adk_69_...`: numbers
 //! of its list of cases), of Microsoft's Agent Framework (`maf_01_...`, and its worked sequences),
-//! and of what went wrong elsewhere (`peers_...`). Where the contract differs, its words are tested.
+//! and of what went wrong elsewhere (`peers_...`). Where the contract differs, its words are
+//! tested.
 //!
 //! Cases that wait for a mechanism are listed in `docs/approvals.md`.
 
@@ -40,8 +41,8 @@ fn asks_when(name: &str, when: &str) -> Closure {
     runs(name).approval(|approval| approval.need = Some(Need::When(when)))
 }
 
-/// What happened, in short: `clerk ? pay({...})` asks about a call, `waits` is what such a call says
-/// until somebody decides, and `rejected: declined` what it says if somebody refuses.
+/// What happened, in short: `clerk ? pay({...})` asks about a call, `waits` is what such a call
+/// says until somebody decides, and `rejected: declined` what it says if somebody refuses.
 fn brief(events: &[pb::Event]) -> Vec<String> {
     let waits = json!({"error": PLACEHOLDER}).to_string();
     let line = |event: &pb::Event| {

@@ -5,10 +5,10 @@ use countersign::proto::v1::{self as pb, end_mark::State, run_config};
 use countersign::session::approval::DECLINED;
 use serde_json::json;
 
-use super::super::stage::{APP, Setting, Stage, call_of, soon, stage};
+use super::super::stage::{APP, Setting, Stage, call_of, calls, soon, stage};
 use super::{Verdict, answer_of, asks, brief, did, heard, id, open, questions_in, rejected, runs};
 use super::{waits, why};
-use crate::support::{Told, answer, fields, reason, say, say_answers};
+use crate::support::{Told, answer, fields, reason, say, say_answers, submit};
 
 /// S1, R1, S2, R2 in one turn, with lines of the agent file.
 async fn mixed(lines: &str) -> (Stage, Told) {
@@ -310,6 +310,30 @@ async fn maf_65_66_d_questions_one_at_a_time() {
         assert_eq!(heard(&stage), [did("s1"), r1, did("s2"), did("r2")]);
         assert_eq!(stage.asked(), 2);
     }
+}
+
+#[tokio::test]
+async fn maf_71_forged_and_repeated_answers_while_others_are_still_to_be_asked() {
+    let (mut stage, told) = mixed("approvals: {one_at_a_time: true}").await;
+    let first = &told.end.held_calls[0];
+    let next = calls(&told.events).into_iter().find(|call| call.name == "r2").unwrap().id;
+    let yes = json!({"confirmed": true});
+    for (forged, name, reason) in [
+        (next.as_str(), "r2", "CONFIRMATION_REQUIRED"),
+        (next.as_str(), "adk_request_confirmation", "CALL_NAME_MISMATCH"),
+        (id(first), "r1", "CALL_NAME_MISMATCH"),
+    ] {
+        let request = answer_of(forged, name, yes.clone());
+        assert_eq!(why(stage.client.submit(request).await), reason);
+    }
+    let second = stage.confirm(first, true).await;
+    let again = stage.client.submit(submit(first, yes)).await.unwrap();
+    use pb::submit_function_response_response::Outcome;
+    assert_eq!((again.outcome(), stage.asked()), (Outcome::Duplicate, 1));
+    assert_eq!(needs(&stage).await, ["r2 true"], "it counts once");
+    stage.confirm(&second.end.held_calls[0], false).await;
+    let r2 = rejected("r2", DECLINED);
+    assert_eq!(heard(&stage), [did("s1"), did("r1"), did("s2"), r2]);
 }
 
 /// What a streaming client sees of a question is an event like any other.

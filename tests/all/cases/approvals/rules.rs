@@ -60,7 +60,7 @@ async fn maf_h_69_70_always_with_these_arguments() {
 }
 
 #[tokio::test]
-async fn maf_71_peers_14_a_standing_approval_has_an_end() {
+async fn peers_14_a_standing_approval_is_for_its_session_until_it_is_revoked() {
     let mut stage = stage([asks("pay")]).await;
     let told = stage.say("call pay").await;
     let session = told.begin.session_id.clone();
