@@ -182,7 +182,15 @@ impl Runner {
                     let request = wrote.then(|| write::request(&caller, method, &kept)).flatten();
                     Ok(Decided { value: (), request, delete: false })
                 })
-                .await?;
+                .await;
+            let done = match done {
+                Ok(done) => done,
+                // What stands in its way may be what an earlier attempt of it has done.
+                Err(refusal) => {
+                    inner.unless_seen::<Kept>(&caller, method, refusal).await?;
+                    return Ok(inner.approval_call(&id).await.map_err(untold)?.1);
+                }
+            };
             let (outcome, session) = done.ok_or_else(gone)?;
             if let Outcome::Seen(recorded) = outcome {
                 let mark = caller.mark.as_ref().expect("only a marked request is recorded");
@@ -240,10 +248,22 @@ impl Inner {
         // It may be open in memory with more than its entry had.
         let session = self.session(&uid).await?.ok_or_else(gone)?;
         let call = find(&session, std::slice::from_ref(&past), &decide.call).unwrap_or(&past);
-        if call.closed().is_none() {
-            check_digest(call, &decide)?;
-        }
-        let incoming = self.incoming(&session, call, &decide)?;
+        let checked = if call.closed().is_none() { check_digest(call, &decide) } else { Ok(()) };
+        let incoming = match checked.and_then(|()| self.incoming(&session, call, &decide)) {
+            Ok(incoming) => incoming,
+            // What stands in its way may be what an earlier attempt of it has done.
+            Err(refusal) => {
+                self.unless_seen::<Value>(caller, DECIDE, refusal).await?;
+                Incoming {
+                    call: decide.call.clone(),
+                    name: call.spec.name.clone(),
+                    response: None,
+                    will_continue: Some(false),
+                    decision: None,
+                    field: String::new(),
+                }
+            }
+        };
         let submission = Submission {
             app: None,
             user: None,
@@ -397,13 +417,15 @@ impl Inner {
                         let request = write::request(caller, DECIDE, &kept);
                         Ok(Decided { value: kept, request, delete: false })
                     })
-                    .await?;
-                match done.ok_or_else(gone)?.0 {
-                    Outcome::Done(kept) => kept,
-                    Outcome::Seen(recorded) => {
+                    .await;
+                match done.map(|done| done.map(|(outcome, _)| outcome)) {
+                    Ok(Some(Outcome::Done(kept))) => kept,
+                    Ok(Some(Outcome::Seen(recorded))) => {
                         let mark = caller.mark.as_ref().expect("only a marked one is recorded");
                         write::outcome_of(&recorded, mark)?
                     }
+                    Ok(None) => return Err(gone()),
+                    Err(refusal) => self.unless_seen(caller, DECIDE, refusal).await?,
                 }
             }
         };

@@ -209,11 +209,12 @@ impl Session {
             return false;
         }
         let turn = self.turn(call);
-        let barrier = matches!(call.phase, Phase::Waiting)
-            || turn
-                .iter()
-                .filter(|call| asks(call))
-                .any(|call| call.spec.gate.as_ref().is_some_and(|gate| gate.barrier));
+        // A turn that began under a barrier has one for what its bodies ask from inside too.
+        let barrier = |call: &&Call| {
+            let gate = call.spec.gate.as_ref().filter(|gate| gate.barrier);
+            gate.is_some_and(|gate| gate.asks() || asks(call))
+        };
+        let barrier = matches!(call.phase, Phase::Waiting) || turn.iter().any(barrier);
         let open = |call: &Call| asks(&call) && self.decided(call).is_none();
         if barrier { turn.into_iter().any(open) } else { open(call) }
     }

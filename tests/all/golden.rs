@@ -24,6 +24,7 @@ use crate::core::{self, by, call_id, id, invocation, object, root};
 use crate::kill::in_time;
 use crate::support::{json as plain, say, story, submit};
 
+mod approvals;
 mod random;
 
 fn golden(name: &str) -> PathBuf {

@@ -229,6 +229,21 @@ fn a_question_is_no_reply_that_has_heard_what_was_told_before() {
 }
 
 #[test]
+fn a_turn_under_a_barrier_has_it_for_what_bodies_ask_too() {
+    let mut bench = Bench::called(vec![gated("pay"), safe("a"), safe("b")]);
+    bench.confirm("pay", true).unwrap();
+    bench.back("pay", value(json!({})));
+    for name in ["a", "b"] {
+        bench.raises(name, json!({"status": "asking"}), Raised::default());
+    }
+    bench.reply(says("I have asked."));
+    bench.confirm("a", true).unwrap();
+    assert_eq!(bench.ran[&call_id("a")], 1, "the other one is open");
+    bench.confirm("b", false).unwrap();
+    assert_eq!((bench.ran[&call_id("a")], bench.ran[&call_id("b")]), (2, 1));
+}
+
+#[test]
 fn bad_answers_to_a_question_change_nothing() {
     let mut bench = Bench::called(vec![gated("pay")]);
     let question = bench.question("pay");

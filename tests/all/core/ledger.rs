@@ -1,12 +1,12 @@
 //! What must hold of every log with approvals, told from its records alone: no fold, no decision
 //! and no move of the server's is used here. Whatever does not hold is a line in `wrong`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use countersign::session::approval::{Code, Judged, Standing, ToolIdentity, Verdict};
 use countersign::session::call::{Effect, End, Spec, later};
 use countersign::session::content::Event;
-use countersign::session::id::{CallId, FrameId, InvocationId, Principal};
+use countersign::session::id::{CallId, EventId, FrameId, InvocationId, Principal};
 use countersign::session::record::{Answer, Body, Noted, Outcome, Question, Record};
 
 /// What lets the next execution of a body start.
@@ -71,6 +71,8 @@ pub struct Ledger {
     /// Turns in a row that rules approved; a lower bound.
     rounds: BTreeMap<InvocationId, u32>,
     position: u64,
+    /// What was told of progress and has no place yet.
+    progress: BTreeSet<(EventId, CallId)>,
     /// The digest of the arguments with which each execution began, by `call id/execution`.
     pub begun: BTreeMap<String, String>,
     /// What does not hold.
@@ -88,7 +90,11 @@ impl Ledger {
             Body::Asked { questions, event, .. } => self.asked(record, questions, event),
             Body::Answered { invocation, answers, queued, event } => {
                 answers.iter().for_each(|answer| self.answered(record, answer));
-                if !queued {
+                if *queued {
+                    let progress = answers.iter().filter(|answer| answer.end.is_none());
+                    let progress = progress.map(|a| (event.id.clone(), a.call.clone()));
+                    self.progress.extend(progress);
+                } else {
                     self.rounds.remove(invocation);
                     self.told(event);
                 }
@@ -347,7 +353,8 @@ impl Ledger {
                 asked.finals += 1;
                 asked.over && asked.finals == 1
             } else if let Some(line) = self.lines.get_mut(id) {
-                line.finals += u32::from(line.over);
+                let last = line.over && !self.progress.remove(&(event.id.clone(), id.clone()));
+                line.finals += u32::from(last);
                 line.finals <= 1
             } else {
                 false

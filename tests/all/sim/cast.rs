@@ -136,6 +136,9 @@ impl Tool for Hand {
             world.saw("a body that needs no summary");
         }
         let agreed = context.confirmation().is_some_and(|said| said.confirmed);
+        if agreed {
+            world.saw("a body of an approved call");
+        }
         if fate > 2 && name == "raise" && (!agreed || world.percent(20)) {
             let declined = world.percent(50).then(|| Object::from_iter([("no".into(), 1.into())]));
             let hint = "really?".to_owned();
@@ -224,7 +227,7 @@ impl Mind {
     fn call(&self) -> Said {
         let names = [
             "look", "put", "pay", "ask", "wait", "order", "job", "soon", "gone", "send", "fix",
-            "hold", "raise", "send",
+            "hold", "raise", "send", "send", "send",
         ];
         let name = self.world.pick(&names).unwrap().to_string();
         let args = Object::from_iter([("amount".to_owned(), self.world.below(2).into())]);

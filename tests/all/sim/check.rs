@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use countersign::runner::index::{self, InvocationView, State};
 use countersign::session::Session;
-use countersign::session::approval::{Code, Judged, Verdict};
+use countersign::session::approval::{CONFIRMATION, Code, Judged, Verdict};
 use countersign::session::call::{Call, Effect, End as CallEnd, Kind, Phase};
 use countersign::session::id::{CallId, FrameId, InvocationId, SessionUid};
 use countersign::session::record::{Body, Ending, Noted, Record};
@@ -350,9 +350,11 @@ fn approvals(record: &Record, saw: &mut BTreeSet<&'static str>) {
                 saw.insert("a standing approval used");
             }
         }
-        Body::Answered { answers, .. } => {
-            for answer in answers {
+        Body::Answered { answers, event, .. } => {
+            let names = event.function_responses().map(|part| part.name == CONFIRMATION);
+            for (answer, question) in answers.iter().zip(names) {
                 let said = match (answer.end, answer.verdict) {
+                    (Some(CallEnd::Expired), _) if question => "a question expired",
                     (Some(CallEnd::Done), Some(Verdict::Approve)) => "a question approved",
                     (Some(CallEnd::Done), Some(Verdict::Deny)) => "a question denied",
                     (Some(CallEnd::Denied), _) => "a question denied by its deadline",

@@ -112,9 +112,9 @@ impl Client {
             self.world.pause(600).await;
             let lot = self.world.below(100);
             match lot {
-                0..25 => self.say().await,
-                25..45 => self.answer().await,
-                45..62 => self.approve().await,
+                0..24 => self.say().await,
+                24..42 => self.answer().await,
+                42..62 => self.approve().await,
                 62..69 => self.cancel().await,
                 69..73 => self.delete().await,
                 73..79 => self.change().await,

@@ -25,7 +25,7 @@ impl Client {
         let standing: Vec<String> = view.session.standing.keys().cloned().collect();
         let held = |call: &&Call| call.approval.is_some() && call.held().is_some();
         let held: Vec<Call> = view.session.calls.values().filter(held).cloned().collect();
-        if let Some(id) = world.pick(&standing).filter(|_| world.percent(20)).cloned() {
+        if let Some(id) = world.pick(&standing).filter(|_| world.percent(60)).cloned() {
             let revoked = self.ask(&caller, "RevokeStandingApproval", |r| {
                 let (caller, id) = (caller.clone(), id.clone());
                 async move { r.revoke_standing(caller, id).await }
@@ -40,9 +40,9 @@ impl Client {
         let Some(call) = world.pick(&held).cloned() else { return };
         // Others may be faster.
         world.pause(400).await;
-        match world.below(10) {
-            0 => self.assign(&call).await,
-            1 => self.extend(&call).await,
+        match world.below(100) {
+            0..15 => self.assign(&call).await,
+            15..30 => self.extend(&call).await,
             _ => self.decide(&call).await,
         }
     }
@@ -86,8 +86,8 @@ impl Client {
         let raised = call.spec.args_digest.clone();
         let scopes = [Scope::Tool, Scope::ToolWithArguments];
         let scope = *world.pick(&scopes).unwrap();
-        let until = world.percent(30).then(|| world.now() + 3_000_000);
-        let edited = question && world.percent(25);
+        let until = world.percent(20).then(|| world.now() + 3_000_000);
+        let edited = question && world.percent(20);
         let supplies = verdict == Verdict::SupplyResult;
         let decide = Decide {
             call: call.spec.id.clone(),
@@ -103,7 +103,7 @@ impl Client {
             result: supplies.then(|| object(json!({"status": "approved", "number": number}))),
             edited: edited.then(|| object(json!({"amount": 5 + world.below(3)}))),
             payload: (question && world.percent(30)).then(|| json!({"number": number})),
-            remember: (question && world.percent(25)).then_some((scope, until)),
+            remember: (question && world.percent(60)).then_some((scope, until)),
             force: verdict == Verdict::RunAgain && world.percent(60),
         };
         let caller = self.caller();
