@@ -227,7 +227,7 @@ impl Mind {
     fn call(&self) -> Said {
         let names = [
             "look", "put", "pay", "ask", "wait", "order", "job", "soon", "gone", "send", "fix",
-            "hold", "raise", "send", "send", "send",
+            "hold", "raise", "send", "send", "soon",
         ];
         let name = self.world.pick(&names).unwrap().to_string();
         let args = Object::from_iter([("amount".to_owned(), self.world.below(2).into())]);
