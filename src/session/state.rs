@@ -201,6 +201,16 @@ impl Session {
         self.calls.get(gated.question.as_ref()?).filter(|question| question.closed().is_some())
     }
 
+    /// Whether somebody answered a question of a frame behind a position.
+    fn decides_since(&self, invocation: &InvocationId, frame: &FrameId, seen: u64) -> bool {
+        let calls = self.frame_calls(invocation, frame);
+        let answered = |call: &&Call| {
+            let closing = self.decided(call).and_then(|question| question.closed());
+            closing.is_some_and(|closing| closing.position > seen)
+        };
+        calls.iter().any(answered)
+    }
+
     /// The body of a gated call may not start yet: somebody is asked about it, or is to be asked,
     /// or its turn waits for another one's question.
     pub fn waits(&self, call: &Call) -> bool {
@@ -311,7 +321,7 @@ impl Frame {
 }
 
 impl Invocation {
-    fn replied(&mut self, frame: &FrameId, seen: u64, event: &Event) {
+    fn replied(&mut self, frame: &FrameId, seen: u64, event: &Event, unheard: bool) {
         self.llm_calls = self.llm_calls.saturating_add(1);
         self.usage.add(event.usage.unwrap_or_default());
         let Some(frame) = self.frames.get_mut(frame) else {
@@ -319,7 +329,8 @@ impl Invocation {
         };
         frame.seen = seen;
         // A model that failed is asked once more if something was told since: no answer is lost.
-        if !event.error_code.is_empty() && frame.told <= seen {
+        // What somebody said to a question meanwhile is told with the call that it is about.
+        if !event.error_code.is_empty() && frame.told <= seen && !unheard {
             self.ending = Some(Ending::Failed {
                 code: event.error_code.clone(),
                 message: event.error_message.clone(),

@@ -418,3 +418,17 @@ fn a_long_running_call_that_was_agreed_to_tells_its_placeholder() {
     assert_eq!(call.last.clone().unwrap().response, Some(object(json!({"status": "pending"}))));
     assert_eq!(bench.asked(), ["root@1"]);
 }
+
+#[test]
+fn a_model_that_fails_while_somebody_decides_is_asked_again() {
+    let mut bench = Bench::called(vec![safe("transfer")]);
+    bench.raises("transfer", json!({"status": "asking"}), Raised::default());
+    // Its model is told so, and somebody agrees before it has spoken.
+    bench.confirm("transfer", true).unwrap();
+    let failure = Err(("MODEL_FAILED".to_owned(), "a fault".to_owned()));
+    bench.reply_in(&root(), failure);
+    bench.back("transfer", value(json!({"ok": true})));
+    assert_eq!(bench.asked(), ["root@1"], "what came of the decision is told");
+    bench.reply(says("Done."));
+    assert!(bench.session.invocations.is_empty());
+}

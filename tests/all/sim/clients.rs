@@ -311,11 +311,7 @@ impl Client {
 
     async fn answer(&self) {
         let world = &self.world;
-        let mut heard = world.journal().heard.clone();
-        // Now and then whoever answers comes too late.
-        if world.percent(25) && heard.iter().any(|heard| heard.name == "soon") {
-            heard.retain(|heard| heard.name == "soon");
-        }
+        let heard = world.answerable();
         let mut chosen: Vec<Heard> = Vec::new();
         let count = if world.percent(20) { 2 } else { 1 };
         for _ in 0..count {

@@ -266,6 +266,15 @@ impl World {
         log.records.extend(records);
     }
 
+    /// The calls that somebody may answer. Now and then it is one for which it is soon too late.
+    pub fn answerable(&self) -> Vec<Heard> {
+        let mut heard = self.journal().heard.clone();
+        if self.percent(25) && heard.iter().any(|heard| heard.name == "soon") {
+            heard.retain(|heard| heard.name == "soon");
+        }
+        heard
+    }
+
     /// A client has heard of an invocation and its held calls.
     /// `before` is what somebody was told before that was asked for.
     pub fn heard(&self, view: &InvocationView, before: &BTreeMap<InvocationId, State>) {
