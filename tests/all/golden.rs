@@ -470,6 +470,11 @@ async fn a_database_of_schema_2_goes_on() {
     goes_on("sqlite/schema2.db").await;
 }
 
+#[tokio::test]
+async fn a_database_of_schema_3_goes_on() {
+    goes_on("sqlite/schema3.db").await;
+}
+
 async fn goes_on(made: &str) {
     let directory = TempDir::new().unwrap();
     let path = golden(made);
