@@ -180,11 +180,15 @@ impl Draft<'_> {
             let Some((scope, until)) = &decision.remember else { continue };
             let approval = call.approval.as_ref().filter(|a| a.why.code != Code::Body);
             let about = approval.and_then(|approval| approval.about.as_ref());
-            let tool = about.and_then(|spec| Some((spec, &spec.gate.as_ref()?.tool)));
-            let (Some((spec, tool)), Verdict::Approve) = (tool, decision.verdict) else {
+            let gate = about.and_then(|spec| Some((spec, spec.gate.as_ref()?)));
+            let (Some((spec, gate)), Verdict::Approve) = (gate, decision.verdict) else {
                 let rule = "is only for the approval of a tool that asks before it runs";
                 return Err(Refusal::field("remember", rule));
             };
+            if gate.max_auto == 0 {
+                let rule = "cannot be: the agent wants a person to look at each such call";
+                return Err(Refusal::field("remember", rule));
+            }
             if until.is_some_and(|until| until <= self.now) {
                 return Err(Refusal::field("remember.until", "must be in the future"));
             }
@@ -200,7 +204,7 @@ impl Draft<'_> {
             let exact = *scope == Scope::ToolWithArguments;
             made.push(Standing {
                 id: String::new(),
-                tool: tool.clone(),
+                tool: gate.tool.clone(),
                 args_digest: exact.then(|| digest.clone()),
                 args: exact.then(|| args.clone()),
                 until: *until,
@@ -223,7 +227,9 @@ impl Draft<'_> {
                 let about = approval.and_then(|approval| approval.about.as_ref());
                 let gate = about.and_then(|spec| Some((spec, spec.gate.as_ref()?)));
                 call.held() == Some(Kind::Confirmation)
-                    && gate.is_some_and(|(s, g)| standing.covers(&g.tool, &s.args_digest, now))
+                    && gate.is_some_and(|(spec, gate)| {
+                        gate.max_auto > 0 && standing.covers(&gate.tool, &spec.args_digest, now)
+                    })
                     && check_lease(call, &by, now).is_ok()
                     && check_deadline(call, now).is_ok()
             };

@@ -432,3 +432,29 @@ fn a_model_that_fails_while_somebody_decides_is_asked_again() {
     bench.reply(says("Done."));
     assert!(bench.session.invocations.is_empty());
 }
+
+#[test]
+fn what_no_rule_may_approve_cannot_be_remembered() {
+    let alone = |name: &str| with(name, Gate { max_auto: 0, ..gate("pay", true) });
+    let mut bench = Bench::called(vec![with("pay", gate("pay", true)), alone("pay2")]);
+    let always = |bench: &Bench, name: &str| {
+        let said = Some(json!({"confirmed": true}));
+        let mut with = answers(&bench.question(name), CONFIRMATION, said);
+        with.answers[0].decision = Some(Decision {
+            verdict: Verdict::Approve,
+            reason: String::new(),
+            edited: None,
+            remember: Some((Scope::Tool, None)),
+        });
+        with
+    };
+    let refused = bench.answer("user:ann", always(&bench, "pay2")).unwrap_err();
+    assert_eq!(
+        (refused.reason, refused.details["field"].as_str()),
+        (Reason::FieldInvalid, "remember")
+    );
+    bench.answer("user:ann", always(&bench, "pay")).unwrap();
+    assert!(bench.ran.is_empty(), "the second one still waits for a person");
+    bench.confirm("pay2", true).unwrap();
+    assert_eq!(bench.ran.len(), 2);
+}

@@ -122,8 +122,10 @@ async fn maf_e_without_auto_approval_no_rule_is_asked() {
     assert_eq!(open(&told), ["pay({})", "ship({})"]);
     let exact = always(Scope::Tool);
     let refused = stage.decide(&told.end.held_calls[0], Verdict::Approve, exact).await;
-    // It is kept, but approves nothing as long as this is off.
-    refused.unwrap();
+    // It would approve nothing as long as this is off.
+    let refused = refused.unwrap_err();
+    assert!(refused.message().starts_with("remember: "), "{refused:?}");
+    stage.confirm(&told.end.held_calls[0], true).await;
     stage.confirm(&told.end.held_calls[1], true).await;
     let session = told.begin.session_id.clone();
     assert_eq!(open(&stage.say_in(&session, "call pay").await), ["pay({})"]);
