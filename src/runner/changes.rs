@@ -147,11 +147,10 @@ impl Inner {
             }
         }
         more |= found.len() > limit;
-        let mut items: Vec<Stored> = match descending {
+        let items: Vec<Stored> = match descending {
             true => found.into_values().rev().take(limit).collect(),
             false => found.into_values().take(limit).collect(),
         };
-        items.truncate(limit);
         let next = items.last().filter(|_| more).map(place);
         Ok((Listed { next, items }, moment.unwrap_or(0)))
     }

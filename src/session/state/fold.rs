@@ -53,7 +53,8 @@ impl Session {
                 }
             }
             Body::Replied { invocation, frame, seen, event, calls } => {
-                let unheard = self.decides_since(invocation, frame, *seen);
+                let failed = !event.error_code.is_empty();
+                let unheard = failed && self.decides_since(invocation, frame, *seen);
                 if let Some(open) = self.invocations.get_mut(invocation) {
                     open.replied(frame, *seen, event, unheard);
                     let auto = |spec: &Spec| spec.gate.as_ref().is_some_and(|gate| gate.is_auto());
