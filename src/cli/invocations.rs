@@ -1,9 +1,9 @@
 //! `countersign invocations`: what runs, what waits, what ended.
 
-use super::common::{Filter, Limit, MAX_PAGES, show_time};
-use super::table::Table;
+use super::common::{Filter, Limit, show_time};
+use super::listing::Listing;
 use super::text::clean_line;
-use super::{Console, Failure, YesNo, exit};
+use super::{Console, Failure, YesNo};
 use crate::client::Client;
 use crate::proto::v1;
 use crate::proto::v1::invocation::State;
@@ -82,34 +82,13 @@ async fn list(console: &mut Console<'_>, client: &Client, args: Args) -> Result<
         ..Default::default()
     };
     let header = ["ID", "STATE", "APP", "USER", "SESSION", "UPDATED", "WAITS FOR"];
-    let mut table = Table::new(header);
-    let mut there = 0;
-    for _ in 0..MAX_PAGES {
-        request.page_size = args.limit.page_size(there);
+    let listing = Listing { none: "no invocations", header, limit: args.limit, json: args.json };
+    let page = async |page_size, page_token| {
+        (request.page_size, request.page_token) = (page_size, page_token);
         let page = client.agents().list_invocations(request.clone()).await?.into_inner();
-        there += page.invocations.len();
-        for invocation in page.invocations {
-            if args.json {
-                console.json(&invocation)?;
-            } else {
-                table.row(row(invocation));
-            }
-        }
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() || args.limit.is_reached(there) {
-            break;
-        }
-    }
-    if !args.json {
-        table.print(console.out, console.paint)?;
-        if table.is_empty() {
-            console.note("no invocations");
-        }
-    }
-    if !request.page_token.is_empty() {
-        console.note("there are more; see --limit");
-    }
-    Ok(exit::DONE)
+        Ok((page.invocations, page.next_page_token))
+    };
+    listing.print(console, page, row).await
 }
 
 async fn watch(console: &mut Console<'_>, client: &Client, args: Args) -> Result<u8, Failure> {

@@ -20,6 +20,7 @@ pub mod demo;
 mod events;
 mod follow;
 mod invocations;
+mod listing;
 pub mod replay;
 mod run;
 mod sessions;

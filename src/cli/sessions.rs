@@ -1,8 +1,8 @@
 //! `countersign sessions`: all conversations.
 
-use super::common::{Filter, Limit, MAX_PAGES, show_time};
-use super::table::Table;
-use super::{Console, Failure, YesNo, exit};
+use super::common::{Filter, Limit, show_time};
+use super::listing::Listing;
+use super::{Console, Failure, YesNo};
 use crate::client::Client;
 use crate::proto::v1;
 
@@ -27,34 +27,14 @@ pub async fn run(console: &mut Console<'_>, client: &Client, args: Args) -> Resu
         user_id: args.filter.user.unwrap_or_default(),
         ..Default::default()
     };
-    let mut table = Table::new(["ID", "APP", "USER", "EVENTS", "UPDATED", "RUNS", "WAITS"]);
-    let mut there = 0;
-    for _ in 0..MAX_PAGES {
-        request.page_size = args.limit.page_size(there);
+    let header = ["ID", "APP", "USER", "EVENTS", "UPDATED", "RUNS", "WAITS"];
+    let listing = Listing { none: "no sessions", header, limit: args.limit, json: args.json };
+    let page = async |page_size, page_token| {
+        (request.page_size, request.page_token) = (page_size, page_token);
         let page = client.sessions().list_sessions(request.clone()).await?.into_inner();
-        there += page.sessions.len();
-        for session in page.sessions {
-            if args.json {
-                console.json(&session)?;
-            } else {
-                table.row(row(session));
-            }
-        }
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() || args.limit.is_reached(there) {
-            break;
-        }
-    }
-    if !args.json {
-        table.print(console.out, console.paint)?;
-        if table.is_empty() {
-            console.note("no sessions");
-        }
-    }
-    if !request.page_token.is_empty() {
-        console.note("there are more; see --limit");
-    }
-    Ok(exit::DONE)
+        Ok((page.sessions, page.next_page_token))
+    };
+    listing.print(console, page, row).await
 }
 
 fn row(session: v1::Session) -> [String; 7] {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::common::{Filter, Limit, MAX_PAGES, show_time};
+use super::super::common::{Filter, Limit, show_time};
+use super::super::listing::Listing;
 use super::super::table::Table;
 use super::super::text::clean_line;
 use super::super::{Console, Failure, YesNo, exit};
@@ -152,35 +153,14 @@ pub async fn list(console: &mut Console<'_>, client: &Client, args: Args) -> Res
         page_size: 0,
         page_token: String::new(),
     };
-    let mut table =
-        Table::new(["ID", "STATE", "KIND", "APP", "USER", "ASKED", "EXPIRES", "ASSIGNEE", "CALL"]);
-    let mut there = 0;
-    for _ in 0..MAX_PAGES {
-        request.page_size = args.limit.page_size(there);
+    let header = ["ID", "STATE", "KIND", "APP", "USER", "ASKED", "EXPIRES", "ASSIGNEE", "CALL"];
+    let listing = Listing { none: "no approvals", header, limit: args.limit, json: args.json };
+    let page = async |page_size, page_token| {
+        (request.page_size, request.page_token) = (page_size, page_token);
         let page = client.approvals().list_approvals(request.clone()).await?.into_inner();
-        there += page.approvals.len();
-        for approval in page.approvals {
-            if args.json {
-                console.json(&approval)?;
-            } else {
-                table.row(row(&approval));
-            }
-        }
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() || args.limit.is_reached(there) {
-            break;
-        }
-    }
-    if !args.json {
-        table.print(console.out, console.paint)?;
-        if table.is_empty() {
-            console.note("no approvals");
-        }
-    }
-    if !request.page_token.is_empty() {
-        console.note("there are more; see --limit");
-    }
-    Ok(exit::DONE)
+        Ok((page.approvals, page.next_page_token))
+    };
+    listing.print(console, page, |approval| row(&approval)).await
 }
 
 /// Watches approvals.

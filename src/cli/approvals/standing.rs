@@ -1,7 +1,7 @@
 //! Standing approvals: what runs without a question.
 
-use super::super::common::{Filter, Limit, MAX_PAGES, show_time};
-use super::super::table::Table;
+use super::super::common::{Filter, Limit, show_time};
+use super::super::listing::Listing;
 use super::super::text::clean_line;
 use super::super::{Console, Failure, YesNo, exit};
 use crate::client::Client;
@@ -55,34 +55,14 @@ pub async fn list(console: &mut Console<'_>, client: &Client, args: Args) -> Res
         page_token: String::new(),
     };
     let header = ["ID", "APP", "USER", "SESSION", "MADE", "BY", "UNTIL", "RUNS"];
-    let mut table = Table::new(header);
-    let mut there = 0;
-    for _ in 0..MAX_PAGES {
-        request.page_size = args.limit.page_size(there);
+    let listing =
+        Listing { none: "no standing approvals", header, limit: args.limit, json: args.json };
+    let page = async |page_size, page_token| {
+        (request.page_size, request.page_token) = (page_size, page_token);
         let page = client.approvals().list_standing_approvals(request.clone()).await?.into_inner();
-        there += page.standing_approvals.len();
-        for standing in page.standing_approvals {
-            if args.json {
-                console.json(&standing)?;
-            } else {
-                table.row(row(standing));
-            }
-        }
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() || args.limit.is_reached(there) {
-            break;
-        }
-    }
-    if !args.json {
-        table.print(console.out, console.paint)?;
-        if table.is_empty() {
-            console.note("no standing approvals");
-        }
-    }
-    if !request.page_token.is_empty() {
-        console.note("there are more; see --limit");
-    }
-    Ok(exit::DONE)
+        Ok((page.standing_approvals, page.next_page_token))
+    };
+    listing.print(console, page, row).await
 }
 
 fn row(standing: v1::StandingApproval) -> [String; 8] {
