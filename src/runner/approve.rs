@@ -232,11 +232,8 @@ fn no_standing(id: &str) -> Refusal {
 impl Inner {
     /// A call that is an approval, by its id, with the session that has it.
     async fn approval_call(&self, id: &CallId) -> Result<(SessionUid, Call), Refusal> {
-        let found = match self.call_in_memory(id) {
-            Some(found) => Some(found),
-            None => self.call(id).await?,
-        };
-        found.filter(|(_, call)| call.approval.is_some()).ok_or_else(|| no_approval(id))
+        let found = self.call(id).await?.filter(|(_, call)| call.approval.is_some());
+        found.ok_or_else(|| no_approval(id))
     }
 
     async fn decide_on(

@@ -109,7 +109,7 @@ impl Inner {
     }
 
     /// An open call, if memory has it and is never behind the store.
-    pub(super) fn call_in_memory(&self, id: &CallId) -> Option<(SessionUid, Call)> {
+    fn call_in_memory(&self, id: &CallId) -> Option<(SessionUid, Call)> {
         let uid = lock(&self.homes).get(id).filter(|_| self.store.exclusive())?.clone();
         let call = lock(&self.cache).get(&uid)?.calls.get(id)?.clone();
         Some((uid, call))
